@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Collectors in the background: starting one for a line that ends with ``&``, and reporting the
-ones that have ended.
-"""
+"""Run collectors in the background, for lines that end with ``&``, and report how each ended."""
 
 from __future__ import annotations
 
@@ -25,8 +23,10 @@ from kcovdbg.inputs.buffer_sources import read_trace_file
 from kcovdbg.inputs.user_inputs import keep
 from kcovdbg.model.kcov import amount_text
 
-# The collector waits 3 s for its command to exit, and then writes traces.
+# Seconds that a collector has to end. It waits 3 s for its command, and then writes traces.
 _PATIENCE: Final = 20.0
+# At most so many lines of a failed collector's log are shown.
+_SHOWN_LINES: Final = 3
 
 
 class BackgroundJob:
@@ -35,8 +35,8 @@ class BackgroundJob:
     :param number: number by which the user refers to it.
     :param program: command line that runs kcovdbg.
     :param words: arguments of ``collect``, as the user typed them.
-    :param output: path for its traces; None for a temporary one, until they are kept in memory.
-    :param name: ``@name`` under which to keep the trace; None not to keep it.
+    :param output: path for its traces; None for temporary files.
+    :param name: ``@name`` under which the trace is kept in memory; None if it is not kept.
     :param title: the line that the user typed.
     """
 
@@ -55,16 +55,16 @@ class BackgroundJob:
         self.title = title
         self.kept: list[str] = []
         """Names under which its traces were kept after its end."""
-        self.is_told = False
+        self.is_reported = False
         """Whether its end was reported."""
         self._folder = Path(tempfile.mkdtemp(prefix="kcovdbg-job-"))
         self._is_ending = False
-        to = output or str(self._folder / "trace.kcov")
+        path = output or str(self._folder / "trace.kcov")
         try:
             with (self._folder / "answer").open("wb") as answer, self.log.open("wb") as log:
-                # In a session of its own, C-c at the terminal does not reach it.
+                # In a session of its own, the collector gets no C-c from the terminal.
                 self._process = subprocess.Popen(
-                    [*program, "collect", "--json", "-o", to, *words],
+                    [*program, "collect", "--json", "-o", path, *words],
                     stdin=subprocess.DEVNULL,
                     stdout=answer,
                     stderr=log,
@@ -78,9 +78,7 @@ class BackgroundJob:
 
     @property
     def pid(self) -> int:
-        """Process ID of the collector, which has the buffers mapped; the command is another
-        process.
-        """
+        """Process ID of the collector, which maps the buffers. The command is another process."""
         return self._process.pid
 
     @property
@@ -112,7 +110,7 @@ class BackgroundJob:
 
     @property
     def files(self) -> list[Path]:
-        """The traces that were written; empty while it runs, and if it failed."""
+        """The traces that it wrote; none while it runs, and if it failed."""
         if self.status is None:
             return []
         try:
@@ -136,9 +134,8 @@ class BackgroundJob:
         return self.status is not None
 
     def ask_to_end(self) -> None:
-        """Ask the collector to end its command, without waiting.
-
-        Only once: at a second signal it would kill the command.
+        """Ask the collector, once, to end its command: after a second signal it would kill the
+        command.
         """
         if self.status is None and not self._is_ending:
             self._is_ending = True
@@ -157,7 +154,7 @@ class BackgroundJob:
                 self._process.wait()
 
     def forget_files(self) -> None:
-        """Remove temporary traces, which are kept in memory now."""
+        """Remove the temporary traces, which are now kept in memory."""
         for path in self._folder.glob("trace*"):
             path.unlink(missing_ok=True)
 
@@ -166,15 +163,10 @@ class BackgroundJob:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-# Limit for the lines of a failed collector that are shown, its last ones.
-_SHOWN_LINES: Final = 3
-
-
 class Jobs:
-    """The collectors of one workspace. The workspace announces the ends of collectors, and ends all
-    with the program.
+    """The collectors of one workspace, as its :class:`~kcovdbg.console.context.BackgroundWork`.
 
-    :param workspace: keeps the traces that were collected.
+    :param workspace: keeps the collected traces.
     :param program: command line that runs kcovdbg on the workspace's target.
     """
 
@@ -188,7 +180,7 @@ class Jobs:
 
     @property
     def running(self) -> list[BackgroundJob]:
-        """Collectors that have not ended."""
+        """The collectors that run."""
         return [job for job in self if job.status is None]
 
     def start(
@@ -216,18 +208,21 @@ class Jobs:
         return self._jobs[number]
 
     def announce(self) -> list[Line]:
-        """Keep what ended collectors collected, and return a line for each one that has ended since
-        the last call.
+        """Keep the traces of collectors that have ended since the last call, and return lines about
+        them.
         """
-        ended = [job for job in self if not job.is_told and job.status is not None]
-        return [(("", text),) for job in ended for text in _announce(self._workspace, job)]
+        lines: list[Line] = []
+        for job in self:
+            if job.status is not None and not job.is_reported:
+                lines += [(("", text),) for text in _report_end(self._workspace, job)]
+        return lines
 
     def end(self) -> list[Line]:
-        """End all collectors that run, at the same time, because the program ends; return what to
-        report.
-        """
-        lines: list[Line] = [(("", f"[{job.number}] ending: {job.title}"),) for job in self.running]
+        """End all collectors, because the program ends; return lines about them."""
+        lines: list[Line] = []
+        # All end at the same time.
         for job in self.running:
+            lines.append((("", f"[{job.number}] ending: {job.title}"),))
             job.ask_to_end()
         for job in self:
             job.end()
@@ -243,24 +238,25 @@ def find_jobs(workspace: Workspace) -> Jobs:
 
     :raises CapabilityError: inside another debugger.
     """
-    found = next((work for work in workspace.background if isinstance(work, Jobs)), None)
-    if found is None:
-        if workspace.frontend.find_program is None:
-            raise CapabilityError(
-                "cannot run commands in the background here",
-                hint="use kcovdbg's own shell, or collect without &",
-            )
-        found = Jobs(workspace, workspace.frontend.find_program())
-        workspace.background.append(found)
-    return found
+    for work in workspace.background:
+        if isinstance(work, Jobs):
+            return work
+    if workspace.frontend.find_program is None:
+        raise CapabilityError(
+            "cannot run commands in the background here",
+            hint="use kcovdbg's own shell, or collect without &",
+        )
+    jobs = Jobs(workspace, workspace.frontend.find_program())
+    workspace.background.append(jobs)
+    return jobs
 
 
 def start_collect(context: Context, args: Namespace, words: Sequence[str]) -> Lines:
     """Start ``collect`` in the background.
 
-    :param words: its own, without its name.
+    :param words: the arguments of ``collect`` as typed.
     :raises CapabilityError: inside another debugger.
-    :raises WordError: for options whose answer comes at the end.
+    :raises WordError: for options whose answer would come at the end.
     """
     jobs = find_jobs(context.workspace)
     if not args.command:
@@ -282,8 +278,8 @@ def start_collect(context: Context, args: Namespace, words: Sequence[str]) -> Li
     return Lines(((("", f"[{job.number}] collector {job.pid}: {job.title}"),),))
 
 
-def _announce(workspace: Workspace, job: BackgroundJob) -> Iterator[str]:
-    job.is_told = True
+def _report_end(workspace: Workspace, job: BackgroundJob) -> Iterator[str]:
+    job.is_reported = True
     status = job.status or 0
     head = f"[{job.number}] "
     files = job.files
@@ -295,25 +291,31 @@ def _announce(workspace: Workspace, job: BackgroundJob) -> Iterator[str]:
         yield f"{head}{ended}, nothing was collected: {job.title}"
         yield from (f"  {line}" for line in errors[:_SHOWN_LINES] or job.lines[-_SHOWN_LINES:])
         return
-    kept = _keep(workspace, job) if job.name is not None else []
     parts = [f"{head}ended with status {status}: {job.title}"]
-    parts += kept or [f"written: {', '.join(map(str, files))}"]
+    if job.name is None:
+        parts.append(f"written: {', '.join(map(str, files))}")
+    else:
+        parts += _keep(workspace, job, job.name)
     yield "; ".join(parts)
     number = len(job.lines)
     if number:
         yield f"  {amount_text(number, 'line')} of output: jobs --output {job.number}"
 
 
-def _keep(workspace: Workspace, job: BackgroundJob) -> list[str]:
-    """Keep a job's traces: the first one under its name, others under that name and their label."""
+def _keep(workspace: Workspace, job: BackgroundJob, first_name: str) -> list[str]:
+    """Keep a job's traces in memory; return a message for each.
+
+    :param first_name: the first trace's name. The others' have a suffix: the part of the file's
+        name that differs, or a number.
+    """
     messages = []
     files = job.files
     stem = files[0].stem
     for index, path in enumerate(files):
-        name = f"{job.name}"
+        name = first_name
         if index:
             label = path.stem.removeprefix(stem).strip(".")
-            name = f"{name}-{label or index}"
+            name = f"{first_name}-{label or index}"
         try:
             buffer = read_trace_file(
                 str(path),
@@ -325,6 +327,9 @@ def _keep(workspace: Workspace, job: BackgroundJob) -> list[str]:
             continue
         workspace.inputs.kept[name] = keep(buffer, name, f"collect -- {job.title}")
         job.kept.append(name)
-        messages.append(f"kept as {name}: {buffer.count} records{', FULL' if buffer.full else ''}")
+        message = f"kept as {name}: {buffer.count} records"
+        if buffer.full:
+            message += ", FULL"
+        messages.append(message)
     job.forget_files()
     return messages

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Collects coverage of a command: all its threads and children, each with a KCOV object of its
-own.
+"""Collect the coverage of a command with all its threads and children, each with a KCOV object of
+its own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kcovdbg.collect.requests import (
 from kcovdbg.compiled_module import load_native
 from kcovdbg.model.buffer import Buffer
 
-# Time that background work may take after the command has exited; the same as syzkaller's.
+# Milliseconds that background work may take after the command has exited, as in syzkaller.
 _SETTLE_MS: Final = 500
 # Seconds that the command has to exit after a signal.
 _PATIENCE: Final = 3.0
@@ -67,13 +67,13 @@ class Request:
     handles: tuple[int, ...] = ()
     """Remote handles of subsystems to collect."""
     common_handle: int | None = None
-    """Common handle for the command's tasks to carry; 0 for any free one."""
+    """Common handle that the command's tasks carry; 0 for any free one."""
     stdout: int | None = None
     """Descriptor for the command's standard output; None for our own."""
     path: str | None = None
-    """Path of the device's file; None for the mode's."""
+    """Path of the device's file; None for the file of the mode's device."""
     device: Any = None
-    """``struct kcovdbg_device *`` to use instead of the kernel, for tests."""
+    """``struct kcovdbg_device *`` that tests use instead of the kernel."""
 
     @property
     def device_path(self) -> str:
@@ -103,9 +103,9 @@ class TaskTrace:
     buffer: Buffer
     edges: Buffer | None = None
     problem: str | None = None
-    """Why nothing was collected; None if something was."""
+    """Why its coverage was not collected."""
     uses_kcov: bool = False
-    """Whether it opened the device by itself, or had it open or mapped when it exited."""
+    """Whether the task itself opened the device, or had it open or mapped when it exited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +115,16 @@ class TracedSyscall:
     tid: int
     number: int
     is_compat: bool
-    """Whether the number is one of the architecture's 32-bit table."""
+    """Whether the number belongs to the architecture's 32-bit table."""
     arguments: tuple[int, ...]
     text_argument: int | None
-    """Index of the argument that points to text; None without one."""
+    """Index of the argument that points to text; None if there is none."""
     text: str | None
-    """The text that it points to."""
+    """The text that the argument points to."""
     result: int | None
-    """None if the call did not return."""
+    """The returned value; None if the call did not return."""
     task: int
-    """Index of the task."""
+    """Index of the task in :attr:`Collected.tasks`."""
     first: int
     """Index of its first record in the task's buffer."""
     end: int
@@ -165,22 +165,22 @@ def collect_command(
 ) -> Collected:
     """Run a command to its end and collect the coverage of all its threads and children.
 
-    In the main thread, C-c and SIGTERM are passed on to the command, and what was collected until
-    its end is returned.
+    In the main thread, C-c and SIGTERM are passed on to the command, and the coverage up to its end
+    is returned.
 
-    :param find_holder: says who holds a remote handle.
+    :param find_holder: returns who holds a remote handle, for messages.
     :raises CapabilityError: without the compiled collector.
     :raises CollectError: when the command cannot be run, or its coverage cannot be collected.
     """
     if request.common_handle == 0:
-        # One of four billion: nobody has it. It need not be hard to guess.
+        # Nobody else has the same of four billion. It need not be hard to guess.
         handle = random.randrange(1, handles.INSTANCE_MASK)  # noqa: S311
         request = replace(request, common_handle=handle)
     return _Run(request, find_holder).run()
 
 
 class _Run:
-    """One run of a command; keeps alive the memory to which the C side points."""
+    """One run of a command. Keeps alive the memory that the C code points to."""
 
     def __init__(self, request: Request, find_holder: Callable[[int], str | None] | None) -> None:
         self.request = request
@@ -240,8 +240,8 @@ class _Run:
                 if waiter is not None:
                     signal.pthread_kill(waiter, _WAKE)
 
-            # In a thread of its own the tracer has no other children to wait for, and its waiting
-            # does not block C-c.
+            # A thread of its own has no other children to wait for, and does not block C-c while it
+            # waits.
             worker = threading.Thread(target=work, name="kcovdbg-follow", daemon=True)
             worker.start()
             if wanted:
@@ -251,32 +251,33 @@ class _Run:
         return self._gather()
 
     def _wait(self, worker: threading.Thread, wanted: frozenset[int]) -> None:
-        """Wait for the command's end, and pass signals on to it."""
+        """Wait for the command's end, and pass signals on to it. Kill it after a second signal, or
+        if it does not end in time.
+        """
         deadline: float | None = None
-        presses = 0
+        count = 0
         while worker.is_alive():
             got = signal.sigtimedwait(wanted, 0.5)
-            if got is not None and got.si_signo != _WAKE:
-                from_terminal = got.si_signo == signal.SIGINT and got.si_code > 0
-                presses += 1
-                if from_terminal and presses == 1:
-                    # The terminal has sent it to the command as well, which may handle it.
-                    continue
-                if presses > 1:
+            if got is None or got.si_signo == _WAKE:
+                if deadline is not None and time.monotonic() > deadline:
                     self.lib.kcovdbg_run_signal(self.native, signal.SIGKILL)
-                    continue
+                continue
+            count += 1
+            is_from_terminal = got.si_signo == signal.SIGINT and got.si_code > 0
+            if count > 1:
+                self.lib.kcovdbg_run_signal(self.native, signal.SIGKILL)
+            elif not is_from_terminal:
                 self.lib.kcovdbg_run_signal(self.native, got.si_signo)
                 deadline = time.monotonic() + _PATIENCE
-            if deadline is not None and time.monotonic() > deadline:
-                self.lib.kcovdbg_run_signal(self.native, signal.SIGKILL)
+            # Otherwise the terminal has sent C-c to the command as well, which may handle it.
 
     def _gather(self) -> Collected:
         request, lib = self.request, self.lib
         if self.error:
             step = lib.kcovdbg_run_step(self.native)
-            asked = [*request.handles]
+            requested = list(request.handles)
             if request.common_handle:
-                asked.append(request.common_handle)
+                requested.append(request.common_handle)
             refusal = None
             if step == Step.ENABLE and -self.error == errno.EINVAL:
                 refusal = find_refusal(
@@ -287,15 +288,15 @@ class _Run:
                 -self.error,
                 path=request.device_path,
                 size=request.size,
-                handles=asked,
+                handles=requested,
                 find_holder=self.find_holder,
                 command=request.argv[0],
                 refusal=refusal,
                 mode=request.mode,
             )
         tasks = tuple(
-            self._task(lib.kcovdbg_run_task(self.native, i))
-            for i in range(lib.kcovdbg_run_task_count(self.native))
+            self._task(lib.kcovdbg_run_task(self.native, index))
+            for index in range(lib.kcovdbg_run_task_count(self.native))
         )
         calls = tuple(
             self._call(lib.kcovdbg_run_call(self.native, index), tasks)
@@ -359,19 +360,19 @@ class _Run:
             text=text,
             result=int(raw.result) if raw.returned else None,
             task=int(raw.task),
-            first=self._record_index(task.buffer, raw.first),
-            end=self._record_index(task.buffer, raw.end),
+            first=_record_index(task.buffer, int(raw.first)),
+            end=_record_index(task.buffer, int(raw.end)),
         )
 
-    @staticmethod
-    def _record_index(buffer: Buffer, position: int) -> int:
-        """Return the index of the record at a value of the count word, which counts words if
-        records differ in length.
-        """
-        starts = buffer.encoding.starts
-        if starts is None:
-            return min(int(position), buffer.count)
-        return bisect_left(starts, int(position))
+
+def _record_index(buffer: Buffer, count_word: int) -> int:
+    """Return the index of the record that was next when the count word had a value: it counts
+    records, or words if records differ in length.
+    """
+    starts = buffer.encoding.starts
+    if starts is None:
+        return min(count_word, buffer.count)
+    return bisect_left(starts, count_word)
 
 
 def _remarks(tasks: Sequence[TaskTrace], request: Request) -> Iterator[str]:
@@ -420,8 +421,9 @@ _FAN_EVENT: Final = struct.Struct("=IBBHQii")
 
 @contextlib.contextmanager
 def _watch_opens(path: str) -> Iterator[io.FileIO | None]:
-    """Let fanotify(7) note the tasks that open a file; None without CAP_SYS_ADMIN or
-    CONFIG_FANOTIFY, and before 4.20.
+    """Have fanotify(7) note the tasks that open a file; yield the file with the events.
+
+    Yield None without CAP_SYS_ADMIN or CONFIG_FANOTIFY, and on kernels before 4.20.
     """
     libc = ctypes.CDLL(None)
     descriptor = libc.fanotify_init(_FAN_CLOEXEC | _FAN_NONBLOCK | _FAN_REPORT_TID, os.O_CLOEXEC)
@@ -438,7 +440,7 @@ def _watch_opens(path: str) -> Iterator[io.FileIO | None]:
 def _read_openers(events: io.FileIO | None) -> Iterator[int]:
     """Yield the thread ids of tasks that opened the file, in this process's namespace."""
     with contextlib.suppress(OSError):
-        # It has 170 events at most, each with a descriptor.
+        # A read has 170 events at most. Each has an open descriptor.
         while events is not None and (data := events.read(4096)):
             for *_, descriptor, tid in _FAN_EVENT.iter_unpack(data):
                 if descriptor >= 0:
@@ -452,10 +454,10 @@ _ENDING: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal
 
 @contextlib.contextmanager
 def _signals_held() -> Iterator[tuple[set[int], frozenset[int]]]:
-    """Block the signals that end a program, so that they can be waited for; outside the main
-    thread, change nothing.
+    """Block the signals that end a program, so that sigtimedwait() can return them. Outside of the
+    main thread, change nothing.
 
-    :return: the signals that were blocked before, and those to wait for.
+    :return: the signals that were blocked before, and the signals to wait for.
     """
     mask = {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())}
     if threading.current_thread() is not threading.main_thread():

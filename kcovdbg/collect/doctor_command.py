@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``doctor``: whether kcovdbg can work on this machine, and what to do where it cannot."""
+"""``doctor``: check whether kcovdbg can work on this machine, and say how to fix what cannot."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Diagnosis(NamedTuple):
     """The answer to one question about this machine."""
 
     ok: bool | None
-    """Whether the answer is good; None where it is unknown."""
+    """Whether the answer is good; None if unknown."""
     answer: str
     fix: str | None = None
     question: str = ""
@@ -53,8 +53,18 @@ _COLUMNS: Final = (
 _SIGNS: Final = {True: ("good", "ok"), False: ("error", "NO"), None: ("warning", " ?")}
 _INDENT: Final = 4
 
-
 _COMPARISONS: Final = "CONFIG_KCOV_ENABLE_COMPARISONS"
+_EVERYWHERE: Final = "CONFIG_KCOV_INSTRUMENT_ALL=y, or KCOV_INSTRUMENT := y in Makefiles"
+# The compiler calls one of these at each coverage point.
+_CALLBACKS: Final = (
+    "__sanitizer_cov_trace_pc",
+    "__sanitizer_cov_trace_pc_guard",
+    "__sanitizer_cov_trace_pc_entry",
+)
+# Bytes of code that have a call if an image has any. Searching all of the code takes seconds.
+_SAMPLE: Final = 1 << 20
+# Machines whose system calls native/inject.c makes in another process.
+_FOLLOWED_MACHINES: Final = ("x86_64", "aarch64")
 
 
 def _check_kernel(_context: Context) -> Diagnosis:
@@ -83,23 +93,18 @@ def _check_kernel(_context: Context) -> Diagnosis:
     )
 
 
-_EVERYWHERE: Final = "CONFIG_KCOV_INSTRUMENT_ALL=y, or KCOV_INSTRUMENT := y in Makefiles"
-
-
 def _check_points(context: Context) -> Diagnosis:
     target = context.kernel.memory.optional_target
-    image = found = None
     if target is not None and is_this_machine(target) and target.lines is not None:
         image = target.lines.image
-    if image is not None:
-        found = find_calls(image)
-    if found is not None:
-        calls, size = found
-        if not calls:
-            return Diagnosis(False, f"none: no call of {_CALLBACKS[0]} in {image}", _EVERYWHERE)
-        return Diagnosis(
-            True, f"{calls} calls of {_CALLBACKS[0]} in {size >> 10} KiB of code, {image}"
-        )
+        found = None if image is None else find_calls(image)
+        if found is not None:
+            calls, size = found
+            if not calls:
+                return Diagnosis(False, f"none: no call of {_CALLBACKS[0]} in {image}", _EVERYWHERE)
+            return Diagnosis(
+                True, f"{calls} calls of {_CALLBACKS[0]} in {size >> 10} KiB of code, {image}"
+            )
     has_callback = has_symbol(_CALLBACKS)
     if has_callback is False:
         answer = f"none: the kernel has no {_CALLBACKS[0]}"
@@ -109,31 +114,20 @@ def _check_points(context: Context) -> Diagnosis:
         return Diagnosis(
             None, "according to its configuration, only where a Makefile asks for them", _EVERYWHERE
         )
-    there = "" if has_callback is None else f"; {_CALLBACKS[0]} exists"
+    suffix = f"; {_CALLBACKS[0]} exists" if has_callback else ""
     fix = "to verify, name its vmlinux: -s VMLINUX"
     if config is None:
-        return Diagnosis(None, f"no kernel configuration found{there}", fix)
-    return Diagnosis(True, f"everywhere, by its configuration{there}", fix)
-
-
-_CALLBACKS: Final = (
-    "__sanitizer_cov_trace_pc",
-    "__sanitizer_cov_trace_pc_guard",
-    "__sanitizer_cov_trace_pc_entry",
-)
-
-
-# Enough code to contain a call if there are any; searching all of it takes seconds.
-_SAMPLE: Final = 1 << 20
+        return Diagnosis(None, f"no kernel configuration found{suffix}", fix)
+    return Diagnosis(True, f"everywhere, by its configuration{suffix}", fix)
 
 
 def find_calls(image: str | os.PathLike[str]) -> tuple[int, int] | None:
     """Count the calls of KCOV's callbacks for PCs in a linked kernel image.
 
-    Search the first MiB of code, and all of it if that has none.
+    Search the first MiB of code; if it has no call, search all code.
 
-    :return: calls, and bytes of code that were searched; None where calls cannot be found: the file
-        has no code or no symbols, or the architecture is not supported.
+    :return: number of calls, and of searched bytes; None if the file has no code or no symbols, or
+        its architecture is not supported.
     """
     try:
         with ElfFile(image) as elf:
@@ -152,8 +146,8 @@ def find_calls(image: str | os.PathLike[str]) -> tuple[int, int] | None:
 
 
 def has_symbol(names: Collection[str], path: str | Path = "/proc/kallsyms") -> bool | None:
-    """Return whether the running kernel has a symbol with one of these names, None where its
-    symbols are hidden.
+    """Return whether the running kernel has a symbol with one of these names; None if its symbols
+    are hidden.
     """
     is_empty = True
     try:
@@ -190,10 +184,10 @@ def _try_open(path: Path) -> Diagnosis:
 def check_devices(
     folder: Path = Path(DEVICE).parent, features: Collection[str] | None = None
 ) -> Iterator[Diagnosis]:
-    """Yield the diagnoses of the devices of posted series that the running kernel has.
+    """Check the devices of posted series that the running kernel has.
 
-    :param folder: where KCOV's file is.
-    :param features: features of the running kernel; None if they are not known.
+    :param folder: the folder of KCOV's file.
+    :param features: features of the running kernel; None if they are unknown.
     """
     for device, mode in device_modes():
         request = mode.request
@@ -203,7 +197,7 @@ def check_devices(
         try:
             path.stat()
         except OSError as error:
-            # Only root can search debugfs, but the kernel's symbols are for everybody.
+            # Only root can search debugfs, but everybody can read the kernel's symbols.
             if has_symbol((device.operations,)):
                 fix = f"mount -t debugfs none {folder}"
                 if isinstance(error, PermissionError):
@@ -219,20 +213,19 @@ def check_devices(
 
 
 def _check_records(
-    path: Path, mode: Mode, request: EnableRequest, known: Collection[str] | None
+    path: Path, mode: Mode, request: EnableRequest, features: Collection[str] | None
 ) -> Diagnosis:
-    if known is not None and request.feature not in (None, *known):
-        # An earlier form of it may still be enabled for a task that has ended.
+    if features is not None and request.feature not in (None, *features):
+        # The device is an earlier form of the series', which can stay enabled for an ended task.
         return Diagnosis(
             None,
             f"not tried: collect needs the {path.name} of {request.since}",
             "tasks and buffer show what other programs record",
         )
     try:
-        # Enabling it is safe on any kernel: the file is the series' own. Without debug info the
-        # records cannot be read.
-        features = () if request.feature is None else (request.feature,)
-        with Trace(mode.user_name, size=4096, features=features, path=str(path)) as trace:
+        # Enabling is safe on any kernel that has the file: it belongs to the series alone.
+        needed = () if request.feature is None else (request.feature,)
+        with Trace(mode.user_name, size=4096, features=needed, path=str(path)) as trace:
             os.getpriority(os.PRIO_PROCESS, 0)
     except KcovdbgError as error:
         return Diagnosis(False, str(error), error.hint)
@@ -266,7 +259,7 @@ def _check_symbols(context: Context) -> Diagnosis:
     build_id = running_build_id()
     target = context.kernel.memory.optional_target
     if target is None:
-        # Debug info is compared with the kernel's memory.
+        # Whether debug info matches is decided by the kernel's memory.
         if not os.access("/proc/kcore", os.R_OK):
             return Diagnosis(None, context.kernel.memory.problem, "see the line above")
         fix = "install the kernel's debug symbols, or name its vmlinux: -s VMLINUX"
@@ -299,10 +292,6 @@ def _check_collector(_context: Context) -> Diagnosis:
     return Diagnosis(True, f"getppid() left {len(trace.pcs)} records")
 
 
-# Machines whose system calls native/inject.c makes in another process.
-_FOLLOWED_MACHINES: Final = ("x86_64", "aarch64")
-
-
 def _check_following(_context: Context) -> Diagnosis:
     if platform.machine() not in _FOLLOWED_MACHINES:
         return Diagnosis(False, "only on x86-64 and arm64", "collect works for the command itself")
@@ -332,7 +321,7 @@ _CHECKS: Final[tuple[tuple[str, Callable[[Context], Diagnosis | Iterator[Diagnos
     ("is /proc/kcore readable?", _check_kcore),
     ("does the debug info match?", _check_symbols),
     ("does the collector work?", _check_collector),
-    # Its diagnoses have questions of their own.
+    # Each device has questions of its own.
     ("", lambda context: check_devices(features=context.running_features)),
     ("can threads and children be followed?", _check_following),
     ("can location tables be kept?", _check_cache),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``symbols``: location tables of kernel builds: built in advance, listed, and copied to other
-machines.
+"""``symbols``: build location tables of kernels in advance, list them, and write them to files for
+other machines.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from kcovdbg.symbols.table_cache import (
     open_table_file,
 )
 
-# A day: drgn alone takes an hour for a large kernel on a small machine.
+# Seconds that building may take: a day. drgn alone needs an hour for a large kernel on a small
+# machine.
 _PATIENCE: Final = 86400.0
 
 
@@ -81,8 +82,9 @@ def _describe(table: LocationTable, file: Path) -> _TableRow:
 
 
 def _find_images(files: Sequence[str]) -> tuple[str, str | None, str]:
-    """Return the file with debug info, the file with code if that is another one, and the build
-    ID.
+    """Return the file with debug info, the file with code if it is another one, and the build ID.
+
+    :raises KcovdbgError: when the files do not have both, or are of different builds.
     """
     if not 1 <= len(files) <= 2:
         raise UsageError("symbols build: expected a vmlinux", hint="symbols build VMLINUX -o FILE")
@@ -124,9 +126,9 @@ def _build(context: Context, files: Sequence[str], output: str | None) -> _Table
     table = open_table(key)
     if table is None:
         table = build_table(context.terminal, debug, key, _PATIENCE, code)
-    # The user says that it is of this build, and that the files belong together.
-    own = {find_table_key(name) for name in files} - {None}
-    link_table(table, (make_build_key(build_id), *filter(None, own)))
+    # From now on the table is also found by the build ID alone, and by each of the files alone.
+    file_keys = {find_table_key(name) for name in files}
+    link_table(table, (make_build_key(build_id), *filter(None, file_keys)))
     file = table.path
     if output is not None:
         with open_input(table.path) as source, open_output(output) as target:
@@ -136,15 +138,15 @@ def _build(context: Context, files: Sequence[str], output: str | None) -> _Table
 
 
 def _find_files(files: Sequence[str]) -> Iterator[LocationTable]:
-    """Yield the tables that are named, directly or by their images; without names, all tables of
-    the cache.
+    """Yield the tables of files, which are tables or images; without files, all tables of the
+    cache.
     """
     if not files:
         for path in find_table_files():
             with contextlib.suppress(OSError, TableError):
                 yield LocationTable(path)
     for name in files:
-        key = table = None
+        key = None
         try:
             with ElfFile(name) as elf:
                 if elf.build_id is not None:
@@ -152,8 +154,7 @@ def _find_files(files: Sequence[str]) -> Iterator[LocationTable]:
         except NotElfError:
             yield open_table_file(name, None)
             continue
-        if key is not None:
-            table = open_table(key)
+        table = None if key is None else open_table(key)
         if table is None:
             raise KcovdbgError(f"no table of {name} has been built", hint=f"symbols build {name}")
         yield table

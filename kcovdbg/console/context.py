@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The environment in which commands run (the user's terminal, settings, kept buffers and kernel),
-and one run of a command.
+"""What commands run in: the workspace, with the user's settings, kept buffers and kernel, and the
+context of one run of a command.
 """
 
 from __future__ import annotations
@@ -32,36 +32,32 @@ if TYPE_CHECKING:
 
 
 class BackgroundWork(Protocol):
-    """Work that a command has started and that goes on after it."""
+    """Work that a command has started and that goes on after the command."""
 
     def announce(self) -> list[Line]:
-        """Return a line for each work that has ended since the last call."""
+        """Return lines about the parts that have ended since the last call."""
 
     def end(self) -> list[Line]:
-        """End all of it, because the program ends; return what to report."""
+        """End all parts, because the program ends; return lines about them."""
 
 
 @dataclass(frozen=True)
 class Frontend:
-    """Abilities of one way into kcovdbg that commands may use, and that other ways lack."""
+    """What commands can do in one frontend. A function is None if the frontend cannot do it."""
 
     find_terminal: Callable[[Color], Terminal] = find_terminal
     """Returns the current streams; other debuggers have their own."""
     has_screen: bool = False
-    """Whether the frontend's terminal may be taken by full-screen views."""
+    """Whether full-screen views may use the frontend's terminal."""
     serve_tools: Callable[[Workspace, FileConfinement], None] | None = None
-    """Serves commands to another program on standard input and output until it hangs up; None where
-    a frontend cannot.
-    """
+    """Serves commands to another program on standard input and output until it hangs up."""
     find_program: Callable[[], Sequence[str]] | None = None
-    """Returns the words that run kcovdbg in another process, on this machine's kernel; None where a
-    frontend cannot.
-    """
+    """Returns the command line that runs kcovdbg in another process, on this machine's kernel."""
     find_gdb_arguments: Callable[[], Sequence[str]] = tuple
-    """Returns the arguments with which GDB opens the kernel, none where the user gave none."""
+    """Returns the arguments with which GDB opens the kernel, or none if the user named none."""
     move_symbols: Callable[[], str] | None = None
-    """Moves the symbols of the debugger around kcovdbg to where the kernel is, and returns the
-    command for that; None where a frontend cannot.
+    """Moves the symbols of the debugger that runs kcovdbg to where the kernel is, and returns the
+    debugger's command for that.
     """
 
 
@@ -83,19 +79,17 @@ class Workspace:
     background: list[BackgroundWork] = field(default_factory=list)
     """Work of commands that goes on after them."""
     stop_reason: str | None = None
-    """The point at which a command stopped the kernel for the user to look at it: "at the write …";
-    None where none did.
-    """
+    """If a command stopped the kernel for the user to look at it, where: "at the write …"."""
     reads_only: bool = False
-    """Whether lines may do nothing but read and print, because the user neither typed them nor
-    named their script.
+    """Whether lines may only read and print, because the user neither typed them nor named their
+    script.
     """
     scripts: list[str] = field(default_factory=list)
     """The files of commands that are being run, the outermost first."""
 
     @cached_property
     def settings_problems(self) -> Sequence[Problem]:
-        """Problems of the configuration file, reported at the first call."""
+        """Problems of the configuration file; they are reported once."""
         problems = self.settings.problems
         write_remarks(
             self.terminal(),
@@ -104,11 +98,11 @@ class Workspace:
         return problems
 
     def announce(self) -> list[Line]:
-        """Return a line for each work in the background that has ended since the last call."""
+        """Return lines about work in the background that has ended since the last call."""
         return [line for work in self.background for line in work.announce()]
 
     def end_background(self) -> list[Line]:
-        """End what goes on in the background, because the program ends; return what to report."""
+        """End the work in the background, because the program ends; return lines about it."""
         return [line for work in self.background for line in work.end()]
 
     def terminal(self) -> Terminal:
@@ -124,23 +118,23 @@ class Context:
     inputs: CommandInputs
     command: Command
     args: Namespace
-    """The values that the user gave it."""
+    """The values of the command's arguments."""
     terminal: Terminal
     format: Format = Format.TEXT
     status: int = 0
-    """The exit status; a handler sets 1 for violations and differences, 2 for failure without an
-    error of its own.
+    """The exit status. A handler sets 1 for violations and differences, and 2 if it fails without
+    raising an error.
     """
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel, or that of the build that the command's traces are of."""
+        """The kernel; if the command's traces are of another build, that build's kernel."""
         return self.inputs.kernel
 
     @property
     def names(self) -> LocationCache:
-        """Names for recorded PCs; the user waits a moment for a table that is being built."""
-        # Most commands name no PC.
+        """Names for recorded PCs. Waits some time for a table that is being built."""
+        # Imported here because most commands name no PC.
         from kcovdbg.console.table_progress import wait_for_names
 
         if self.kernel.names.awaited_table is not None:
@@ -159,9 +153,7 @@ class Context:
 
     @property
     def running_features(self) -> Collection[str] | None:
-        """Features of the kernel that runs on this machine; None where its debug info is not at
-        hand.
-        """
+        """Features of the kernel that runs on this machine; None if its debug info is missing."""
         from kcovdbg.target.local_kernel import is_this_machine
 
         target = self.kernel.memory.optional_target
@@ -171,7 +163,7 @@ class Context:
 
     @property
     def width(self) -> int | None:
-        """The terminal's width, None where the answer does not go to one."""
+        """The terminal's width; None if the answer does not go to a terminal."""
         return self.terminal.width
 
     @property
@@ -183,42 +175,43 @@ class Context:
     def require_screen(self, hint: str) -> None:
         """Make sure that a full-screen view can show the answer.
 
-        :param hint: how the command answers without one.
-        :raises CapabilityError: when none can.
+        :param hint: how the command answers without such a view.
+        :raises CapabilityError: when it cannot.
         """
-        if not self.has_screen:
-            problem = "no full-screen view here"
-            if self.workspace.frontend.has_screen:
-                problem = "standard output is not a terminal"
-            raise CapabilityError(f"{self.command.name}: {problem}", hint=hint)
+        if self.has_screen:
+            return
+        problem = "no full-screen view here"
+        if self.workspace.frontend.has_screen:
+            problem = "standard output is not a terminal"
+        raise CapabilityError(f"{self.command.name}: {problem}", hint=hint)
 
     @property
     def reader(self) -> StateReader:
-        """Reads the kernel's state for this run; see :attr:`.CommandInputs.reader`."""
+        """The reader of the kernel's state for this run; see :attr:`.CommandInputs.reader`."""
         return self.inputs.reader
 
     def renew(self) -> Context:
-        """Return the same run with nothing of the kernel's state read yet."""
+        """Return the same run, which reads the kernel's state again."""
         return replace(self, inputs=replace(self.inputs, _reader=None))
 
     def input_files(self) -> Iterator[str]:
-        """Iterate over the files that the run reads, which its output must not overwrite."""
+        """Iterate over the files that the run reads, and that its output must not overwrite."""
         return find_input_files(self.workspace, self.command, self.args)
 
     def state(self, parts: Part) -> State:
-        """Return KCOV's state with some parts; a run reads each part once."""
+        """Return KCOV's state with these parts; a run reads each part once."""
         return self.inputs.state(parts)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Lines on unreadable data of this run so far."""
+        """Notes on the data that this run could not read so far."""
         return self.state(Part.NOTHING).notes
 
     def writes_stdout(self, output: str | None) -> bool:
         """Return whether the command writes its file to standard output.
 
         :param output: the file that the user named.
-        :raises UsageError: when its answer belongs there as well, as JSON or CSV.
+        :raises UsageError: when JSON or CSV would go there as well.
         """
         if output != STDOUT:
             return False
@@ -232,7 +225,7 @@ class Context:
     def require(self, need: Need) -> None:
         """Make sure that the command has what it needs.
 
-        :raises CapabilityError: when it hasn't.
+        :raises CapabilityError: when it does not.
         """
         needed = f"{self.command.name} needs {need.value}"
         if need is Need.TERMINAL:
@@ -276,6 +269,6 @@ def find_input_files(workspace: Workspace, command: Command, args: Namespace) ->
         elif words:
             from kcovdbg.inputs.trace_paths import find_input_traces
 
-            # A log is named like a trace.
+            # Any other word may name a trace, or a log as a trace is named.
             for word in words:
                 yield from find_input_traces(word)

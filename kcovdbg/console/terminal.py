@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The terminal: the streams for answers and errors, what they can show, and styles."""
+"""The terminal: streams for answers and errors, what they can show, and styles of text."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kcovdbg.console.grid import remark_line
 from kcovdbg.console.renderable import Line
 from kcovdbg.console.text import escape, spell_ascii
 
-# Only the sixteen colors of the terminal's theme, for light and dark backgrounds; of these, yellow
-# is unreadable on white.
+# The terminal's own sixteen colors, which suit its background. Not yellow, which is unreadable on
+# white.
 THEME: Final[Mapping[str, str]] = MappingProxyType(
     {
         "header": "1",
@@ -75,8 +75,8 @@ def is_terminal(stream: TextIO) -> bool:
 def wants_color(color: Color, *, terminal: bool, environment: Mapping[str, str]) -> bool:
     """Return whether to use color.
 
-    :param environment: ``NO_COLOR``, set and not empty, and ``TERM=dumb`` turn it off; see
-        https://no-color.org.
+    A ``NO_COLOR`` that is not empty (https://no-color.org) and ``TERM=dumb`` turn automatic color
+    off.
     """
     if color is not Color.AUTO:
         return color is Color.ALWAYS
@@ -87,13 +87,13 @@ _RESET: Final = "\x1b[0m"
 
 
 class Painter:
-    """Turns styled fragments into text.
+    """Turn styled fragments into text.
 
-    All data goes to a terminal through a painter, which escapes it: no escape sequence gets through
-    except the painter's.
+    All data goes to a terminal through a painter. It escapes the data, so that the only escape
+    sequences are its own.
 
     :param theme: style class -> SGR parameters; None for plain text.
-    :param is_ascii: whether the text is to be ASCII, for a terminal that shows nothing else.
+    :param is_ascii: whether to write ASCII only.
     """
 
     def __init__(self, theme: Mapping[str, str] | None = None, *, is_ascii: bool = False) -> None:
@@ -101,7 +101,7 @@ class Painter:
         self._starts = {name: f"\x1b[{code}m" for name, code in (theme or {}).items() if code}
 
     def paint(self, line: Line) -> str:
-        """Return a line of text without line end and trailing blanks."""
+        """Return the text of a line, without trailing blanks and line end."""
         if self.is_ascii:
             line = [(style, spell_ascii(text)) for style, text in line]
         starts = self._starts
@@ -127,9 +127,7 @@ class Destination(NamedTuple):
 
     stream: TextIO
     find_status: Callable[[], int] = int
-    """Returns the exit status of the part of the pipeline that failed, once it has ended; 0 where
-    none did.
-    """
+    """Returns the exit status of the pipeline after its end: that of the part that failed, or 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,21 +137,21 @@ class Terminal:
     stdout: TextIO
     stderr: TextIO
     width: int | None = None
-    """Width of the terminal; None where stdout is not a terminal."""
+    """Width of the terminal; None if stdout is not a terminal."""
     painter: Painter = Painter()  # noqa: RUF009 - painters are immutable
     error_painter: Painter = Painter()  # noqa: RUF009
     color: Color = Color.AUTO
     error_width: int | None = None
-    """Width of the terminal that errors go to; None where stderr is not a terminal."""
+    """Width of the terminal; None if stderr is not a terminal."""
     is_dumb: bool = False
-    """Whether answers go to a terminal that has no cursor to move."""
+    """Whether answers go to a terminal that cannot move its cursor."""
     open_pipeline: Callable[[str, TextIO], AbstractContextManager[Destination]] | None = None
-    """Runs the programs that read an answer, where another process has the terminal; None: this
-    process runs them.
+    """Runs the programs of a pipe in another process that has the terminal; None if this process
+    runs them.
     """
     spell: Callable[[str], str] | None = None
-    """Puts the command lines in a remark into the frontend's words; None: they stay as in kcovdbg's
-    own shell.
+    """Rewrites the command lines in a remark as the user types them in this frontend; None for
+    kcovdbg's own shell.
     """
 
     @property
@@ -162,12 +160,12 @@ class Terminal:
         return self.width is not None
 
     def show(self, lines: Iterable[Line]) -> None:
-        """Write lines to where answers go."""
+        """Write the lines of an answer."""
         self.stdout.writelines(f"{self.painter.paint(line)}\n" for line in lines)
         self.stdout.flush()
 
     def with_stdout(self, stream: TextIO) -> Terminal:
-        """Return this terminal with answers going to a file or a pipe."""
+        """Return this terminal with a file or a pipe for answers."""
         painter = Painter(
             THEME if self.color is Color.ALWAYS else None, is_ascii=self.painter.is_ascii
         )
@@ -181,22 +179,21 @@ def write_remarks(terminal: Terminal, remarks: Iterable[str]) -> None:
 
 
 def is_ascii_locale(environment: Mapping[str, str]) -> bool:
-    """Return whether the user asks for the C locale, whose terminals may show other characters as
-    several.
+    """Return whether the user has chosen the C locale, in which a terminal may show a character
+    outside of ASCII as several.
     """
     chosen = next(filter(None, map(environment.get, ("LC_ALL", "LC_CTYPE", "LANG"))), "")
     return chosen in ("C", "POSIX")
 
 
 def is_dumb(environment: Mapping[str, str]) -> bool:
-    """Return whether the terminal has no cursor to move, as in an editor's shell window."""
+    """Return whether the terminal cannot move its cursor, as in an editor's shell window."""
     return environment.get("TERM", "dumb") in ("dumb", "unknown")
 
 
 def find_terminal(color: Color = Color.AUTO) -> Terminal:
-    """Return the process's current streams.
-
-    Each command asks again: streams are replaced, and windows change their size.
+    """Return the process's streams as they are now: streams are replaced, and windows change their
+    size.
     """
 
     def painter(stream: TextIO) -> Painter:
@@ -211,15 +208,15 @@ def find_terminal(color: Color = Color.AUTO) -> Terminal:
         return shutil.get_terminal_size().columns
 
     stdout, stderr = sys.stdout, sys.stderr
-    painters = painter(stdout), painter(stderr)
     return Terminal(
         stdout,
         stderr,
-        width(stdout),
-        *painters,
-        color,
-        width(stderr),
-        is_terminal(stdout) and is_dumb(os.environ),
+        width=width(stdout),
+        painter=painter(stdout),
+        error_painter=painter(stderr),
+        color=color,
+        error_width=width(stderr),
+        is_dumb=is_terminal(stdout) and is_dumb(os.environ),
     )
 
 
@@ -231,11 +228,11 @@ def settle_streams() -> None:
         try:
             stream.flush()
         except OSError:
-            # The reader is gone or the disk is full, which was reported. Python flushes again at
-            # exit, and some versions (3.11.2) keep what could not be written.
+            # That the reader is gone or the disk is full was reported before. Python flushes again
+            # at exit, and some versions (3.11.2) keep data that could not be written.
             discard_output(stream)
         except ValueError:
-            # Closed before.
+            # The stream was closed.
             pass
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Make an HTML page, with plots, of a recording's summary."""
+"""Make an HTML page with plots from the summary of a recording."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kcovdbg.monitor.summary import (
     short_number,
 )
 
-# Sizes of a drawing, in its own units; the page scales it.
+# Size and margins of a plot, in units of its own; the page scales it.
 _WIDTH: Final = 760
 _HEIGHT: Final = 180
 _LEFT: Final = 64
@@ -28,6 +28,12 @@ _TOP: Final = 10
 _BOTTOM: Final = 26
 # Parts of the scale of values.
 _TICKS: Final = 4
+# Limit for the rows of a table of shares.
+_SHARES: Final = 25
+_FOOTER: Final = (
+    "Made by kcovdbg. KCOV records no time: rates come from looks at a kernel that runs, and "
+    "counts are lower bounds."
+)
 
 
 def _plot_markup(
@@ -41,14 +47,14 @@ def _plot_markup(
     marks: Sequence[float] = (),
     marks_title: str = "",
 ) -> Iterator[str]:
-    """Yield a figure with the drawing of a value over time.
+    """Yield a figure with the plot of a value over time.
 
     :param times: seconds, ascending.
-    :param top: the upper end of the scale; None: the largest value.
-    :param is_stepped: whether a value stays until the next one.
+    :param top: the upper end of the scale; None for a round number above the largest value.
+    :param is_stepped: whether a value stays the same until the next one.
     :param marks: times of events, drawn as vertical lines.
     """
-    # A recording has a look at least; a single one has no span.
+    # A recording has at least one look. If it has no more, the time is 0.
     span = times[-1] or 1.0
     peak = max(values)
     if top is None:
@@ -98,7 +104,7 @@ def _label(x: float, y: float, anchor: str, label: str) -> str:
 
 
 def _nice_ceiling(value: float) -> float:
-    """Return the next of 1, 2 or 5 times a power of ten that is not below a value."""
+    """Round a value up to 1, 2 or 5 times a power of ten."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -108,15 +114,8 @@ def _nice_ceiling(value: float) -> float:
     return 10 * power
 
 
-_SHARES = 25
-_FOOTER = (
-    "Made by kcovdbg. KCOV records no time: rates come from looks at a kernel that runs, and "
-    "counts are lower bounds."
-)
-
-
 def recording_page(summary: Summary) -> Iterator[str]:
-    """Yield the page."""
+    """Yield the lines of the page."""
     named = filter(None, (summary.last.target, summary.last.release))
     kernel = ", ".join(named) or "unknown kernel"
     sections = [
@@ -170,7 +169,7 @@ def _plots(points: tuple[PlotPoint, ...]) -> Iterator[str]:
         ("Sections in flight", [point.sections for point in points]),
         ("Objects", [point.objects for point in points]),
     ):
-        # A scale whose marks are whole numbers.
+        # The marks of the scale are whole numbers.
         top = max(math.ceil(max(counts) / _TICKS), 1) * _TICKS
         yield from _plot_markup(
             title, times, counts, lambda value: f"{value:g}", top=top, is_stepped=True

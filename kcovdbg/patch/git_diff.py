@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The diff of a range of commits, by git. The configuration of the tree is not trusted: no program
-that it names is run.
+"""Have git make the diff of a range of commits.
+
+The configuration of the tree is not trusted: git runs no program that it names.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from kcovdbg.child_process import child_environment
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
 
-# Seconds: git compares two releases in less.
+# Seconds that git may take. It compares two releases of the kernel in less.
 _PATIENCE: Final = 60
-_PIECE: Final = 1 << 20
-# Settings by which a repository's configuration may have git run programs. Filters have names of
-# their own, which are found first.
+_READ_SIZE: Final = 1 << 20
+# Values for the settings with which a repository can make git run programs. The names of filters
+# differ, so _find_filters() asks for them.
 _SETTINGS: Final = (
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
@@ -45,8 +46,14 @@ _OPTIONS: Final = (
     "-O/dev/null",
     "--end-of-options",
 )
-# What git config finds filters by.
-_FILTERS: Final = ("config", "--includes", "--null", "--name-only", "--get-regexp", r"^filter\.")
+_LIST_FILTERS: Final = (
+    "config",
+    "--includes",
+    "--null",
+    "--name-only",
+    "--get-regexp",
+    r"^filter\.",
+)
 
 
 def git_diff(tree: Path, revisions: str) -> str:
@@ -67,7 +74,7 @@ def git_diff(tree: Path, revisions: str) -> str:
 
 
 def _configure_git(settings: Iterable[str] = ()) -> list[str]:
-    """Return a command of git with all settings that take precedence over the tree's."""
+    """Return git's command line up to its subcommand, with settings that replace the tree's."""
     command = ["git", "--no-pager", "--no-optional-locks"]
     for setting in (*_SETTINGS, *settings):
         command += ("-c", setting)
@@ -75,8 +82,8 @@ def _configure_git(settings: Iterable[str] = ()) -> list[str]:
 
 
 def _find_environment() -> dict[str, str]:
-    """Return git's environment: no variable of this process leads it to another repository,
-    configuration or program.
+    """Return git's environment, without variables that name another repository, configuration or
+    program.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment.pop("SSH_ASKPASS", None)
@@ -93,10 +100,10 @@ def _find_environment() -> dict[str, str]:
 
 
 def _find_filters(tree: Path, environment: Mapping[str, str]) -> list[str]:
-    """Return settings that disable the filters that the tree's configuration has: git diff runs
-    them on files of the tree.
+    """Return settings that disable the filters in the tree's configuration, which git diff would
+    run on files of the tree.
     """
-    command = [*_configure_git(), *_FILTERS]
+    command = [*_configure_git(), *_LIST_FILTERS]
     found = _run(tree, command, environment, may_find_nothing=True)
     names = found.decode("utf-8", "surrogateescape").split("\0")
     settings: list[str] = []
@@ -104,7 +111,7 @@ def _find_filters(tree: Path, environment: Mapping[str, str]) -> list[str]:
         if "." not in driver:
             continue
         if "=" in driver or "\n" in driver:
-            # -c takes the name of a setting up to the first =.
+            # For -c, the name of a setting ends at the first =.
             raise KcovdbgError(
                 f"{tree}: its configuration has a filter with a name that cannot be disabled",
                 hint="git diff >FILE",
@@ -165,7 +172,7 @@ def _run(
 
 
 def _collect(process: subprocess.Popen[bytes], limit: int) -> tuple[bytes, bytes]:
-    """Return what a process writes, at most a little more than the limit."""
+    """Return the output and the errors of a process; stop reading a little after the limit."""
     assert process.stdout is not None
     assert process.stderr is not None
     parts: dict[int, bytearray] = {
@@ -183,7 +190,7 @@ def _collect(process: subprocess.Popen[bytes], limit: int) -> tuple[bytes, bytes
                     f"git: no answer in {_PATIENCE} s", hint="git diff RANGE >FILE, then patch FILE"
                 )
             for key, _ in selector.select(left):
-                data = os.read(key.fd, _PIECE)
+                data = os.read(key.fd, _READ_SIZE)
                 if not data:
                     selector.unregister(key.fd)
                 parts[key.fd] += data

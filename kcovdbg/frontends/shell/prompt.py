@@ -83,9 +83,9 @@ def key_lines() -> Iterator[Line]:
 
 
 def make_bindings(workspace: Workspace, show_help: Callable[[str | None], None]) -> KeyBindings:
-    """Return the bindings that prompt_toolkit lacks.
+    """Return the key bindings that prompt_toolkit lacks.
 
-    :param show_help: shows help for a command, or the list of commands.
+    :param show_help: shows help for a command, or for None the list of commands.
     """
     bindings = KeyBindings()
 
@@ -100,8 +100,8 @@ def make_bindings(workspace: Workspace, show_help: Callable[[str | None], None])
         if buffer.complete_state:
             buffer.complete_next()
             return
-        # prompt_toolkit's own binding does nothing until its menu is ready; the completer answers
-        # at once.
+        # prompt_toolkit's own binding does nothing until its menu is ready. Our completer answers
+        # at once, so ask it directly.
         asked = CompleteEvent(completion_requested=True)
         found = list(buffer.completer.get_completions(buffer.document, asked))
         if len(found) == 1:
@@ -153,7 +153,7 @@ def open_history(environment: Mapping[str, str]) -> History:
 
 
 class LineHistory(FileHistory):
-    """A history file without repeated lines and lines that begin with a blank."""
+    """A history file without repeated lines, and without lines that begin with a blank."""
 
     def __init__(self, filename: str) -> None:
         super().__init__(filename)
@@ -212,11 +212,7 @@ def make_history_command(history: History) -> Command:
 
 
 class LineCompleter(Completer):
-    """Completes at every keystroke, from an existing index and without reading the kernel.
-
-    :param commands: the table.
-    :param harvest: has the index.
-    """
+    """Complete words at every keystroke, from an index and without reading the kernel."""
 
     def __init__(self, commands: CommandTable, harvest: Harvest) -> None:
         self._commands = commands
@@ -230,11 +226,11 @@ class LineCompleter(Completer):
         cursor = find_cursor(text)
         is_asked = complete_event.completion_requested
         if cursor.context in (CursorContext.FILE, CursorContext.PROGRAM) and not is_asked:
-            # Reading a directory can be slow: only on request.
+            # Reading a directory can be slow, so do it only on request.
             return
         for entry in find_candidates(cursor, self._commands, self._harvest.index):
             if entry.text == cursor.prefix and not is_asked:
-                # Nothing to add: Enter should run the line.
+                # The word is complete: Enter should run the line.
                 continue
             yield Completion(
                 quote(entry.text),
@@ -244,14 +240,15 @@ class LineCompleter(Completer):
             )
 
 
-# The styles of words, by their beginning.
+# Styles of words that begin with a pattern; the first match wins.
 _WORD_STYLES: Final = (
     (re.compile("-"), "class:line.option"),
     (re.compile("@"), "class:line.name"),
     (re.compile("[\"']"), "class:line.string"),
     (re.compile(r"(?:\w+:)?0x[0-9a-fA-F]+$"), "class:line.address"),
 )
-_STYLES: Final = {
+# Styles of pieces that are not words, by kind.
+_PIECE_STYLES: Final = {
     "comment": "class:line.comment",
     "pipe": "class:line.shell",
     "shell": "class:line.shell",
@@ -260,16 +257,13 @@ _STYLES: Final = {
 
 
 class LineLexer(Lexer):
-    """Styles commands, options, addresses, names and shell commands.
-
-    :param commands: the words that may begin a line.
-    """
+    """Style commands, options, addresses, names and shell commands."""
 
     def __init__(self, commands: CommandTable) -> None:
         self._commands = commands
 
     def lex_document(self, document: Document) -> Callable[[int], StyleAndTextTuples]:
-        """Return the function from a line's number to its styled text."""
+        """Return a function that returns the styled text of a line by its number."""
 
         def lex(number: int) -> StyleAndTextTuples:
             if number >= len(document.lines):
@@ -286,12 +280,15 @@ class LineLexer(Lexer):
 
     def _style(self, piece: Piece, is_first: bool) -> str:
         if piece.kind != "word":
-            return _STYLES.get(piece.kind, "")
+            return _PIECE_STYLES.get(piece.kind, "")
         if is_first:
             if unquote(piece.text).rstrip("?") in self._commands:
                 return "class:line.command"
             return ""
-        return next((style for start, style in _WORD_STYLES if start.match(piece.text)), "")
+        for pattern, style in _WORD_STYLES:
+            if pattern.match(piece.text):
+                return style
+        return ""
 
 
 _STYLE: Final = Style.from_dict(
@@ -311,9 +308,9 @@ _STYLE: Final = Style.from_dict(
 _VI_EDITORS: Final = frozenset(
     {"vi", "vim", "nvim", "view", "gvim", "vis", "elvis", "nvi", "vim.basic", "vim.tiny"}
 )
-# The default, half a second, is too long after Esc in vi mode.
+# Seconds after which Esc is a key of its own. The default of half a second is too long in vi mode.
 _ESCAPE_SECONDS: Final = 0.05
-# Columns that the name of the target and its release need beside the keys.
+# The status line shows the keys only if so many columns are left for the target.
 _LEAST_STATUS: Final = 30
 
 
@@ -328,8 +325,8 @@ def make_reader(
     """Return the prompt: a function that returns the next line.
 
     :param keys: where keys come from; by default standard input, which is a terminal.
-    :param screen: where the prompt goes; by default standard output, or standard error where that
-        is the terminal.
+    :param screen: where the prompt goes; by default the one of standard output and standard error
+        that is a terminal.
     """
     if keys is None:
         keys = create_input()
@@ -374,11 +371,11 @@ def make_reader(
 
 
 def _find_color_depth(workspace: Workspace, environment: Mapping[str, str]) -> ColorDepth | None:
-    """Return the color depth of the prompt; None for what prompt_toolkit finds."""
+    """Return the color depth of the prompt; None to let prompt_toolkit decide."""
     if not wants_color(workspace.color, terminal=True, environment=environment):
         return ColorDepth.DEPTH_1_BIT
     if environment.get("NO_COLOR"):
-        # prompt_toolkit would apply NO_COLOR again.
+        # Color was asked for in spite of NO_COLOR, which prompt_toolkit would obey.
         return ColorDepth.DEPTH_4_BIT
     return None
 
@@ -396,9 +393,9 @@ def find_editing_mode(environment: Mapping[str, str], keys: str = "auto") -> Edi
 
 
 def _status_text(workspace: Workspace) -> str:
-    """Return the text of the status line, the most important words first."""
+    """Return the target for the status line, the most important words first."""
     target = workspace.inputs.kernel.target
-    # The painter, which escapes text, is not used for the status line.
+    # The status line is not painted by a Painter, which would escape the text.
     return "  ".join(map(escape, (target.name, target.release, _state_word(target))))
 
 
@@ -415,7 +412,7 @@ def _state_word(target: Target) -> str:
 
 
 def _make_toolbar(status: str, find_width: Callable[[], int]) -> Callable[[], StyleAndTextTuples]:
-    """Return the function that draws the status line, at every keystroke."""
+    """Return a function that draws the status line; it is called at every keystroke."""
 
     def draw() -> StyleAndTextTuples:
         width = find_width()
@@ -425,10 +422,10 @@ def _make_toolbar(status: str, find_width: Callable[[], int]) -> Callable[[], St
                 keys += [("class:bottom-toolbar.key", f"  {key.label}"), ("", f" {key.short}")]
         if get_app().editing_mode is EditingMode.VI:
             keys.append(("class:bottom-toolbar.key", "  vi"))
-        wide = sum(text_width(text) for _, text, *_ in keys)
-        room = width - wide - 2
+        keys_width = sum(text_width(text) for _, text, *_ in keys)
+        room = width - keys_width - 2
         if room < _LEAST_STATUS:
-            # A narrow terminal has the target alone.
+            # A narrow terminal shows the target alone.
             return [("", f" {elide(status, max(width - 2, 1))}")]
         shown = elide(status, room)
         return [("", f" {shown}"), ("", " " * (room - text_width(shown))), *keys]
