@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Record formats of coverage buffers.
 
-Pure functions over bytes and words. None raises on any content, since user space can write every
-word of its buffer. Words are kept as stored; :func:`pc_of_word` and the KASLR offset turn one into
-an address.
+Pure functions over bytes and words. They accept any content, since user space can write every word
+of its buffer. Words are kept as stored; :func:`pc_of_word` returns the PC in one, and the KASLR
+offset makes it an address.
 
 A :class:`Codec` describes a format. Mainline's are here (``kernel/kcov.c`` and
 ``include/uapi/linux/kcov.h``; kcov-abi.md 3.3); posted series declare theirs in
@@ -69,12 +69,12 @@ class Values(NamedTuple):
 
 
 class PartialAddress(NamedTuple):
-    """A word that has only part of an address, in words."""
+    """The texts to show for a record that holds only part of an address."""
 
     function: str
-    """Shown instead of a function."""
+    """Shown as the function."""
     place: str
-    """Shown instead of a source line."""
+    """Shown as the source line."""
     problem: str
     """Why the address is unknown."""
 
@@ -104,7 +104,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """A record format. A format that differs in more than these values is a subclass."""
+    """A record format. A format that needs code of its own is a subclass."""
 
     name: str
     noun: str
@@ -117,49 +117,53 @@ class Codec:
     pc_word: int = 0
     """Index of a record's word that holds the address."""
     kind: RecordKind = RecordKind.PC
-    """Kind of its records, if all are of one kind."""
+    """Kind of its records, if all have one kind."""
     has_calls: bool = False
     """Whether entries and exits of functions are recorded."""
     has_operands: bool = False
     """Whether a record is a comparison."""
     has_plain_pcs: bool = True
-    """Whether an address word is the return address minus the KASLR offset, as it stands."""
+    """Whether an address word is the return address minus the KASLR offset, without other bits."""
     has_addresses: bool = True
-    """Whether an address word has a whole address."""
+    """Whether an address word holds a whole address."""
     base: int = 0
-    """Added to what an address word holds, if the buffer's own :attr:`Encoding.base` is unknown."""
+    """Added to an address word, if the buffer's own :attr:`Encoding.base` is unknown."""
     least_words: int = 1
-    """Words of the shortest record, where records differ in length. Then the first word of a buffer
-    counts words, and ``record_words`` is 1."""
-    is_variable: bool = False
-    """Whether records differ in length."""
+    """Words of the shortest record. More than 1 means that records differ in length: the first word
+    of the buffer then counts words instead of records, and ``record_words`` is 1.
+    """
     has_points: bool = True
-    """Whether the address of a record is that of a coverage point."""
+    """Whether the address in a record is that of a coverage point."""
     lead: int = 0
-    """Added to the address in a record to make a PC of it: PCs are return addresses, and are looked
-    up as the address before them.
+    """Added to the address in a record to make a PC. A PC is a return address, which is looked up
+    as the address before it.
     """
 
     @property
+    def is_variable(self) -> bool:
+        """Whether records differ in length."""
+        return self.least_words > 1
+
+    @property
     def is_exact(self) -> bool:
-        """Whether a record has the address of an instruction that was executed, of any code."""
+        """Whether a record holds the address of an executed instruction, in code of any kind."""
         return bool(self.lead)
 
     def find_records(self, words: Sequence[int]) -> tuple[array[int], int]:
-        """Return where each record begins, and how many words are whole records. Only called if
-        records differ in length.
+        """Return the index of each record's first word, and the number of words in whole records.
+        It is called only if records differ in length.
         """
         return array("Q", range(len(words))), len(words)
 
     def decode_values(
         self, words: Sequence[int]
     ) -> tuple[RecordKind, Comparison | None, Values | None]:
-        """Return the kind of a record of several words, and what it holds beside the address."""
+        """Return the kind of a record of several words, and its operands or its values."""
         del words
         return self.kind, None, None
 
     def capacity(self, size: int, word_size: int, prefix_words: int = 0) -> int:
-        """Return how many records fit into a buffer.
+        """Return how many records fit in a buffer.
 
         :param size: size of the buffer, in kernel words.
         :param word_size: bytes of a kernel word.
@@ -169,31 +173,32 @@ class Codec:
         return max(0, (words - 1) // self.record_words)
 
     def decode_address(self, word: int, encoding: Encoding) -> tuple[RecordKind, int | None]:
-        """Return the kind of the record with this address word, which is not zero, and the return
-        address in it.
+        """Return the kind of the record with this address word, and the return address in the word.
+
+        :param word: not zero.
         """
         del encoding
         return self.kind, word
 
     def split_word(self, word: int) -> PartialAddress | None:
-        """Return what a word has instead of an address, None where it has a whole one."""
+        """Return the texts to show for a word, None if it holds a whole address."""
         del word
         return None
 
     def fits(self, words: Sequence[int], count: int, low: int, high: int) -> bool:
-        """Return whether words can only be records of this format: a guess, for a buffer whose mode
-        is not known.
+        """Return whether words look like records of this format, to guess the format of a buffer
+        whose mode is unknown.
 
         :param words: 64-bit words of the buffer from its first record on.
         :param count: the count word, not zero.
         :param low: first address of kernel code, minus the KASLR offset.
-        :param high: last one.
+        :param high: last address of kernel code, minus the KASLR offset.
         """
         del words, count, low, high
         return False
 
 
-# How many words of a buffer a guess looks at.
+# Limit for the words of a buffer by which its format is guessed.
 GUESS_WORDS: Final = 64
 CMP_WORDS: Final = 4
 CMP_CONST: Final = 1
@@ -211,15 +216,20 @@ class _PcCodec(Codec):
 
 
 def find_wrapped_place(count: int, size: int) -> int | None:
-    """Return the offset at which kernels before autumn 2026 write a comparison behind an impossible
-    count, as their bound wraps (kcov-abi.md 12); None if they drop it.
+    """Return the offset at which kernels before autumn 2026 write the next comparison if the count
+    is impossible (kcov-abi.md 12).
 
-    A negative one is in front of the buffer.
+    The kernel computes the end of the comparison modulo 2**64, so that the end may seem to be
+    inside of the buffer.
 
     :param size: bytes of the buffer.
+    :return: bytes from the start of the buffer, negative for memory in front of it; None if the
+        kernel drops the comparison.
     """
     end = (1 + CMP_WORDS * (count + 1)) * 8 % (1 << 64)
-    return end - CMP_WORDS * 8 if end <= size else None
+    if end > size:
+        return None
+    return end - CMP_WORDS * 8
 
 
 class _CmpCodec(Codec):
@@ -251,8 +261,8 @@ class _ExactCodec(Codec):
 PC: Final[Codec] = _PcCodec("pc", "addresses")
 """One word per record: a return address minus the KASLR offset."""
 EXACT: Final[Codec] = _ExactCodec("exact", "executed addresses", has_plain_pcs=False, lead=1)
-"""One word per record: the address of an instruction that was executed, or of the first one of
-executed code. No kernel writes these; lists of other tools have them."""
+"""One word per record: the address of an executed instruction, or of the first instruction of a
+block. Lists of other tools have such records; kernels write none."""
 CMP: Final[Codec] = _CmpCodec(
     "cmp",
     "comparisons",
@@ -278,9 +288,9 @@ class Encoding:
     prefix_words: int = 0
     """Words before the count: a bitmap, in kernels of some posted series."""
     base: int = 0
-    """Added to what an address word holds, for codecs that store part of an address."""
+    """Added to an address word, for codecs that store part of an address."""
     starts: array[int] | None = field(default=None, compare=False, repr=False)
-    """Index of each record's first word, where records differ in length and the words are known."""
+    """Index of each record's first word, if records differ in length and the words are known."""
 
     @property
     def record_words(self) -> int:
@@ -308,35 +318,23 @@ class Encoding:
         return "Q" if self.word_size == 8 else "I"
 
     def capacity(self, size: int, word_size: int) -> int:
-        """Return how many records fit into a buffer of ``size`` kernel words."""
+        """Return how many records fit in a buffer of ``size`` kernel words."""
         return self.codec.capacity(size, word_size, self.prefix_words)
 
 
 def make_encoding(
-    codec: Codec,
-    word_size: int,
-    big_endian: bool = False,
-    *,
-    prefix_words: int = 0,
-    base: int | None = None,
+    codec: Codec, word_size: int, big_endian: bool = False, *, prefix_words: int = 0
 ) -> Encoding:
-    """Describe a kernel's buffer.
+    """Return the encoding of a kernel's buffer.
 
     :param word_size: bytes of the kernel's ``unsigned long``.
     :param prefix_words: words before the count.
-    :param base: what an address word lacks; None for the codec's own.
     """
-    return Encoding(
-        codec,
-        codec.word_size or word_size,
-        big_endian,
-        prefix_words,
-        codec.base if base is None else base,
-    )
+    return Encoding(codec, codec.word_size or word_size, big_endian, prefix_words, codec.base)
 
 
 def decode_words(data: bytes | bytearray | memoryview, encoding: Encoding) -> array[int]:
-    """Return bytes as words, without an incomplete one at the end."""
+    """Return bytes as words; an incomplete word at the end is left out."""
     whole = len(data) // encoding.word_size * encoding.word_size
     words = array(encoding.typecode)
     words.frombytes(memoryview(data)[:whole])
@@ -346,7 +344,7 @@ def decode_words(data: bytes | bytearray | memoryview, encoding: Encoding) -> ar
 
 
 def decode_word(data: bytes, encoding: Encoding) -> int:
-    """Return the first word of some bytes."""
+    """Return the word that bytes begin with."""
     return int.from_bytes(data[: encoding.word_size], "big" if encoding.big_endian else "little")
 
 
@@ -370,19 +368,21 @@ def pc_words(words: Sequence[int], encoding: Encoding) -> Sequence[int]:
 
 
 def pc_of_word(word: int, encoding: Encoding) -> tuple[RecordKind, int | None]:
-    """Return the kind of the record with this address word, and the return address in it, minus the
-    KASLR offset.
+    """Return the kind of the record with this address word, and the return address in the word,
+    minus the KASLR offset.
 
-    :return: None for an address that cannot be one, zero first of all.
+    :return: with None instead of an address if the word cannot be one; zero never is.
     """
-    if not word:
-        return (RecordKind.CMP if encoding.codec.has_operands else RecordKind.PC), None
-    return encoding.codec.decode_address(word, encoding)
+    if word:
+        return encoding.codec.decode_address(word, encoding)
+    if encoding.codec.has_operands:
+        return RecordKind.CMP, None
+    return RecordKind.PC, None
 
 
 def pcs_of_words(words: Iterable[int], encoding: Encoding) -> dict[int, int]:
-    """Map distinct address words to the return addresses in them; words without one are left
-    out.
+    """Return the return address in each address word, by the word; words without an address are
+    left out.
     """
     if encoding.codec.has_plain_pcs:
         return {word: word for word in words if word}
@@ -391,7 +391,7 @@ def pcs_of_words(words: Iterable[int], encoding: Encoding) -> dict[int, int]:
 
 
 def pcs_in_order(words: Sequence[int], encoding: Encoding) -> list[int]:
-    """Return the return address in each address word, 0 where it has none."""
+    """Return the return address in each address word, 0 if the word has none."""
     by_word = pcs_of_words(set(words), encoding)
     return [by_word.get(word, 0) for word in words]
 
@@ -418,16 +418,19 @@ def record_words(words: Sequence[int], index: int, encoding: Encoding) -> Sequen
     :param words: the buffer's words from its first record on.
     :raises IndexError: if there is no such record.
     """
-    starts, width, count = encoding.starts, encoding.record_words, count_records(words, encoding)
+    count = count_records(words, encoding)
     if not 0 <= index < count:
         raise IndexError(f"record {index} of {count}")
+    starts = encoding.starts
     if starts is None:
+        width = encoding.record_words
         return words[index * width : (index + 1) * width]
-    return words[starts[index] : starts[index + 1] if index + 1 < len(starts) else len(words)]
+    end = starts[index + 1] if index + 1 < count else len(words)
+    return words[starts[index] : end]
 
 
 def split_records(words: array[int], encoding: Encoding) -> tuple[array[int], Encoding]:
-    """Return the words that are whole records, and the encoding that knows where each begins.
+    """Return the words of whole records, and the encoding with the start of each record.
 
     :param words: the buffer's words from its first record on.
     """
@@ -439,7 +442,9 @@ def split_records(words: array[int], encoding: Encoding) -> tuple[array[int], En
 
 def count_records(words: Sequence[int], encoding: Encoding) -> int:
     """Return how many whole records there are."""
-    return len(words) // encoding.record_words if encoding.starts is None else len(encoding.starts)
+    if encoding.starts is not None:
+        return len(encoding.starts)
+    return len(words) // encoding.record_words
 
 
 def decode_comparison(type_word: int, arg1: int, arg2: int) -> Comparison:
@@ -458,22 +463,26 @@ def signed_value(value: int, size: int) -> int:
 
     :param size: in bytes.
     """
-    half = 1 << 8 * size - 1
-    return ((value & (half << 1) - 1) ^ half) - half
+    limit = 1 << 8 * size
+    low_bytes = value % limit
+    is_negative = low_bytes >= limit // 2
+    return low_bytes - limit if is_negative else low_bytes
 
 
 def operand_text(value: int, size: int, big_endian: bool = False) -> str | None:
-    """Return the characters that an operand consists of, None if it is not text.
+    """Return an operand as text, None if most of its bytes are not printable characters.
 
-    memcmp() of a short constant string compiles to such comparisons, for instance of four
-    characters at once. A single printable byte counts as text as well, although it is more often a
-    number.
+    memcmp() with a short constant string compiles to comparisons of several characters at once. A
+    single printable byte counts as text, although it is more often a number.
 
     :param size: in bytes.
     """
-    data = (value & (1 << 8 * size) - 1).to_bytes(size, "big" if big_endian else "little")
-    text = data.rstrip(b"\0") if not big_endian else data.lstrip(b"\0")
-    if not text or len(text) * 2 <= size or not all(0x20 <= byte < 0x7F for byte in text):
+    low_bytes = value % (1 << 8 * size)
+    if big_endian:
+        text = low_bytes.to_bytes(size, "big").lstrip(b"\0")
+    else:
+        text = low_bytes.to_bytes(size, "little").rstrip(b"\0")
+    if len(text) * 2 <= size or not all(0x20 <= byte < 0x7F for byte in text):
         return None
     return text.decode("ascii")
 
@@ -481,18 +490,21 @@ def operand_text(value: int, size: int, big_endian: bool = False) -> str | None:
 def guess_codec(
     words: Sequence[int], count: int, low: int, high: int, codecs: Iterable[Codec]
 ) -> Codec | None:
-    """Guess the format of a buffer whose mode is not known, by its first words.
+    """Guess the format of a buffer whose mode is unknown, by its first words.
 
     :param words: 64-bit words of the buffer from its first record on.
     :param count: the count word.
     :param low: first address of kernel code, minus the KASLR offset.
-    :param high: last one.
+    :param high: last address of kernel code, minus the KASLR offset.
     :param codecs: the formats that the kernel may have, the likeliest first.
-    :return: None if nothing fits, or there are too few words.
+    :return: None if the words fit no format, or there are none.
     """
     if not words or not count:
         return None
-    return next((codec for codec in codecs if codec.fits(words, count, low, high)), None)
+    for codec in codecs:
+        if codec.fits(words, count, low, high):
+            return codec
+    return None
 
 
 CALL_LENGTHS: Final = {

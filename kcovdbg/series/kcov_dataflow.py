@@ -100,7 +100,6 @@ CODEC: Final[Codec] = _Codec(
     pc_word=1,
     kind=RecordKind.ARGUMENT,
     least_words=_HEAD_WORDS + 1,
-    is_variable=True,
     has_points=False,
 )
 """Three words and a number of values for each argument, returned value or comparison.
@@ -174,7 +173,6 @@ EARLY_CODEC: Final[Codec] = _EarlyCodec(
     pc_word=1,
     kind=RecordKind.ARGUMENT,
     least_words=_HEAD_WORDS + 1,
-    is_variable=True,
     has_points=False,
     has_plain_pcs=False,
 )

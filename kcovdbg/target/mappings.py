@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Mappings of user address spaces, the maple trees that hold them, and the kernel's vmalloc areas,
-walked with bounds.
+"""Walks of the mappings of user address spaces, of the maple trees that hold these, and of the
+kernel's vmalloc areas. Damaged structures end a walk.
 
 Maple trees came with Linux kernel commit 54a611b60590 ("Maple Tree: add new data structure") (in
 v6.1).
@@ -8,11 +8,11 @@ v6.1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import word_mask
-from kcovdbg.errors import MissingTypeError, ReadError
+from kcovdbg.errors import ReadError
 from kcovdbg.model.memory import VmallocArea
 from kcovdbg.target.pointer import (
     Links,
@@ -25,7 +25,7 @@ from kcovdbg.target.pointer import (
     read_words,
     strip_tag,
 )
-from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol
+from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol, find_member
 from kcovdbg.target.target import Target, Vma
 
 # include/linux/maple_tree.h and lib/maple_tree.c; debug info has no macros.
@@ -44,6 +44,14 @@ _INTERNAL: Final = 2
 _LAST_RESERVED: Final = 4096
 
 
+class _NodeArrays(NamedTuple):
+    """The places of a maple node's arrays among its words."""
+
+    pivots: slice
+    """The last index of each slot; the last slot may have none."""
+    slots: slice
+
+
 class MapleTrees:
     """The maple trees of a kernel.
 
@@ -55,24 +63,30 @@ class MapleTrees:
         self._target = target
         self._root = target.member("struct maple_tree", "ma_root").offset
         self._node_words = target.type_size("struct maple_node") // target.word_size
-        leaf = self._find_shape("mr64")
-        # The pivots and the slots among the words of a node, by its type.
-        self._shapes = {_LEAF: leaf, _RANGE: leaf, _ALLOCATING_RANGE: self._find_shape("ma64")}
+        plain = self._find_arrays("mr64")
+        self._arrays = {
+            _LEAF: plain,
+            _RANGE: plain,
+            _ALLOCATING_RANGE: self._find_arrays("ma64"),
+        }
 
-    def _find_shape(self, name: str) -> tuple[slice, slice]:
-        return self._find_words(f"{name}.pivot"), self._find_words(f"{name}.slot")
+    def _find_arrays(self, name: str) -> _NodeArrays:
+        """Return the arrays of a node.
 
-    def _find_words(self, path: str) -> slice:
-        """Return the place of an array among the words of a node."""
+        :param name: the member of ``struct maple_node`` for a type of nodes.
+        """
+        return _NodeArrays(self._find_array(f"{name}.pivot"), self._find_array(f"{name}.slot"))
+
+    def _find_array(self, path: str) -> slice:
         member = self._target.member("struct maple_node", path)
         first = member.offset // self._target.word_size
         return slice(first, first + (member.length or 0))
 
     def for_each_entry(self, tree: int) -> Iterator[int]:
-        """Yield the pointers in a tree by their index, each once.
+        """Yield the pointers in a tree in the order of their indices, each once.
 
         :param tree: ``struct maple_tree *``.
-        :raises ReadError: when it cannot be read further, or is not a maple tree.
+        :raises ReadError: when a node is unreadable or damaged.
         """
         root = read_pointer(self._target, tree + self._root)
         if _is_node(root):
@@ -81,28 +95,30 @@ class MapleTrees:
             # A tree of one entry at index 0 has no node.
             yield root
 
-    def _walk(self, root: int, first: int, last: int, height: int) -> Iterator[int]:
+    def _walk(self, link: int, first: int, last: int, height: int) -> Iterator[int]:
         """Yield the pointers below a node that covers the indices from ``first`` to ``last``.
 
-        Ranges of nodes that are inside each other and become smaller, and the limit of the height,
-        end any cycle.
+        The range of a child must be smaller than that of its parent, and the height is limited: so
+        a cycle ends.
+
+        :param link: the node's address and its type.
         """
-        node, kind = root & -_NODE_ALIGNMENT, root >> _TYPE_SHIFT & _TYPE_MASK
+        node = link & -_NODE_ALIGNMENT
+        kind = link >> _TYPE_SHIFT & _TYPE_MASK
         if height > _MAX_HEIGHT:
             raise ReadError(f"a maple tree has more than {_MAX_HEIGHT} levels", node)
         check_pointer(self._target, node, "struct maple_node")
-        shape = self._shapes.get(kind)
-        if shape is None:
+        arrays = self._arrays.get(kind)
+        if arrays is None:
             raise ReadError(f"the maple node {node:#x} has the unknown type {kind}", node)
         words = read_words(self._target, node, self._node_words)
-        pivots, slots = words[shape[0]], words[shape[1]]
+        pivots = words[arrays.pivots]
         start = first
-        for index, entry in enumerate(slots):
-            end = pivots[index] if index < len(pivots) else last
-            # A pivot of 0 beyond the first one is unused: the slot before the unused ones goes to
-            # the end of the node's range.
-            if end == 0 and index:
-                end = last
+        for index, entry in enumerate(words[arrays.slots]):
+            end = last
+            # A pivot of 0 after the first one is unused: its slot is the node's last one.
+            if index < len(pivots) and (pivots[index] or index == 0):
+                end = pivots[index]
             if not start <= end <= last:
                 raise ReadError(f"the pivots of the maple node {node:#x} are out of order", node)
             slot = strip_tag(self._target, entry)
@@ -112,6 +128,7 @@ class MapleTrees:
                 yield from self._walk(slot, start, end, height + 1)
             elif _is_pointer(slot):
                 yield slot
+            # Slots after the last one are unused.
             if end == last:
                 return
             start = end + 1
@@ -131,31 +148,30 @@ _MAX_VMAS: Final = 1 << 24
 
 
 class MappingWalk:
-    """Mappings of user address spaces.
+    """The walk of the mappings of a user address space.
 
     :param target: the kernel.
-    :raises MissingTypeError: when the debug info lacks their types.
+    :raises MissingTypeError: when the debug info lacks types of mappings.
     """
 
     def __init__(self, target: Target) -> None:
         self._target = target
         members = "vm_start vm_end vm_pgoff vm_flags vm_file vm_next"
         self._vma = BlockLayout(target, _VMA, members).require("vm_next")
-        self._for_each_address: Callable[[int], Iterator[int]]
-        try:
-            # Since Linux kernel commit 763ecb035029 ("mm: remove the vma linked list") (in v6.1).
-            tree = target.member("struct mm_struct", "mm_mt").offset
-        except MissingTypeError:
-            first = target.member("struct mm_struct", "mmap").offset
-            following = self._vma.offset("vm_next")
-            self._for_each_address = lambda mm: self._for_each_in_list(mm + first, following)
+        # Since Linux kernel commit 763ecb035029 ("mm: remove the vma linked list") (in v6.1).
+        self._tree = find_member(target, "struct mm_struct", ("mm_mt",))
+        if self._tree is not None:
+            self._trees = MapleTrees(target)
         else:
-            trees = MapleTrees(target)
-            self._for_each_address = lambda mm: trees.for_each_entry(mm + tree)
+            self._list = target.member("struct mm_struct", "mmap")
 
     def for_each_vma(self, mm: int) -> Iterator[Vma]:
+        if self._tree is not None:
+            addresses = self._trees.for_each_entry(mm + self._tree.offset)
+        else:
+            addresses = self._for_each_in_list(mm + self._list.offset)
         last = 0
-        for address in self._for_each_address(mm):
+        for address in addresses:
             check_pointer(self._target, address, _VMA)
             start, end, pgoff, flags, file, _ = self._vma.read(self._target, address)
             if not last <= start < end:
@@ -163,10 +179,12 @@ class MappingWalk:
             last = end
             yield Vma(start, end, pgoff, flags, file)
 
-    def _for_each_in_list(self, head: int, following: int) -> Iterator[int]:
+    def _for_each_in_list(self, head: int) -> Iterator[int]:
+        next_offset = self._vma.offset("vm_next")
+
         def read(address: int, _: int) -> tuple[int, int]:
             check_pointer(self._target, address, _VMA)
-            return address, read_pointer(self._target, address + following)
+            return address, read_pointer(self._target, address + next_offset)
 
         problem = yield from follow_chain(read_pointer(self._target, head), 0, read, _MAX_VMAS)
         if problem is not None:
@@ -185,22 +203,26 @@ _MAX_NODES: Final = 1 << 16
 
 
 class _Area(NamedTuple):
+    """Members of ``struct vm_struct``."""
+
     address: int
     size: int
     """Size in bytes, with the guard page."""
     requested_size: int | None
     """Size in bytes; 0 or None on kernels that do not store it."""
     caller: int
+    """An address in the function that allocated the area."""
     flags: int
     pages: int
+    """Address of the array of the area's pages. A large array is a vmalloc area as well."""
 
 
 class VmallocWalk:
-    """The lists of vmalloc areas.
+    """The walk of the lists of vmalloc areas.
 
     :param target: the kernel.
-    :raises MissingTypeError: when the debug info lacks their types.
-    :raises MissingSymbolError: when the kernel has no such lists.
+    :raises MissingTypeError: when the debug info lacks types of vmalloc areas.
+    :raises MissingSymbolError: when the kernel has no lists of vmalloc areas.
     """
 
     def __init__(self, target: Target) -> None:
@@ -226,19 +248,19 @@ class VmallocWalk:
         try:
             for head in self._find_heads():
                 areas, broken = finish(self._for_each_in_list(head))
-                found += filter(None, areas)
+                found += (area for area in areas if area is not None)
                 if broken is not None and problem is None:
                     problem = ReadError(f"could not read the list of vmalloc areas: {broken}", head)
         except ReadError as error:
             problem = error
-        arrays = {area.pages for area in found}
+        page_arrays = {area.pages for area in found}
         for area in found:
             guard = 0 if area.flags & _VM_NO_GUARD else self._target.page_size
             size = area.requested_size or area.size - guard
             name = self._target.symbol_name(area.caller) or f"{area.caller:#x}"
-            yield VmallocArea(
-                area.address, size, name, bool(area.flags & _VM_USERMAP), area.address in arrays
-            )
+            has_user_pages = bool(area.flags & _VM_USERMAP)
+            is_page_array = area.address in page_arrays
+            yield VmallocArea(area.address, size, name, has_user_pages, is_page_array)
         if problem is not None:
             raise problem
 
@@ -255,7 +277,10 @@ class VmallocWalk:
             yield nodes + index * self._node_size + self._busy
 
     def _for_each_in_list(self, head: int) -> Generator[_Area | None, None, str | None]:
-        """Yield the areas of one list; return why it is incomplete, None when it is complete."""
+        """Yield the areas of one list, None for one of vm_map_ram(), which has no ``vm_struct``.
+
+        :return: why the list is incomplete, None when it is complete.
+        """
         link_offset = self._area.offset("list.next")
 
         def read(link: int) -> tuple[_Area | None, Links]:
@@ -263,7 +288,6 @@ class VmallocWalk:
             check_pointer(self._target, address, _VMAP_AREA)
             following, before, vm = self._area.read(self._target, address)
             links = Links(following, before)
-            # Areas of vm_map_ram() have none.
             if not vm:
                 return None, links
             check_pointer(self._target, vm, _VM_STRUCT)

@@ -27,7 +27,7 @@ from kcovdbg.target.pointer import (
     strip_tag,
     tagged_pointers,
 )
-from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol, find_member, read_partly
+from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol, find_member, read_string
 from kcovdbg.target.target import SlabObject, Target
 
 _CACHE: Final = "struct kmem_cache"
@@ -230,9 +230,7 @@ class SlabWalk:
         """Return the name of a cache; None when it cannot be read."""
         if not is_kernel_pointer(self._target, address, 1):
             return ""
-        data, missing = read_partly(self._target, address, _NAME_SIZE)
-        name, end, _ = data[: missing[0][0] if missing else None].partition(b"\0")
-        return None if missing and not end else name.decode(errors="replace")
+        return read_string(self._target, address, _NAME_SIZE)
 
     def _for_each_slab(self, caches: Mapping[int, _Cache]) -> Iterator[tuple[int, _Slab]]:
         """Yield the slabs of caches, each with the address of its ``struct page``.

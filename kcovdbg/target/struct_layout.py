@@ -100,6 +100,20 @@ def read_partly(
     return bytes(data), missing
 
 
+def read_string(target: Target, address: int, limit: int) -> str | None:
+    """Read a string.
+
+    :param limit: bytes after which it is cut.
+    :return: None when memory before its end is missing.
+    """
+    data, missing = read_partly(target, address, limit)
+    present = data[: missing[0][0]] if missing else data
+    text, end, _ = present.partition(b"\0")
+    if missing and not end:
+        return None
+    return text.decode("utf-8", "backslashreplace")
+
+
 class BlockLayout:
     """The wanted members of a structure, decoded all at once.
 

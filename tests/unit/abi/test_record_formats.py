@@ -4,6 +4,7 @@ ones.
 """
 
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -207,9 +208,8 @@ def test_guessing():
 )
 def test_random_bytes_at_every_decoder(codec, data, order, bitmap):
     word_size, big_endian = order
-    encoding = make_encoding(
-        codec, word_size, big_endian, prefix_words=bitmap, base=0xFFFFFFFF81000000
-    )
+    encoding = make_encoding(codec, word_size, big_endian, prefix_words=bitmap)
+    encoding = replace(encoding, base=0xFFFFFFFF81000000)
     words = record.decode_words(data, encoding)
     assert len(words) == len(data) // encoding.word_size
     count = len(words) // encoding.record_words
