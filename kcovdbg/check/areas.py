@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A: invariants of the areas of remote and softirq sections."""
+"""A: invariants of the areas that remote and softirq sections collect into."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from functools import partial
-from operator import attrgetter
 from typing import Final
 
 from kcovdbg.abi.generations import Feature
@@ -18,8 +17,8 @@ from kcovdbg.model.rule import Hex, Rule, Violation, Violations, area_violation,
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Session
 
-# A cache of more than 64 MiB is reported.
-_MUCH: Final = 64 << 20
+# Free areas of more bytes are reported.
+_MUCH_MEMORY: Final = 64 << 20
 _remote_rule = partial(Rule, features=(Feature.REMOTE,))
 _PUT: Final = "kcov_remote_area_put(), kcov_remote_area_get()"
 
@@ -68,25 +67,23 @@ def _check_memory(state: State) -> Violations:
     if state.vmalloc is None:
         return
     for area in state.cached_areas:
-        found = state.vmalloc.get(area.address)
         shown = values(size=area.size, list=area.list)
-        listed = f"it is on the list of {area.list} areas, but"
-        words = 0
-        purpose = area.list
-        if found is not None:
-            words = state.kernel.words_in(found)
-            # An unknown allocator contradicts no list.
-            purpose = AREA_ALLOCATORS.get(found.allocator, area.list)
-        if found is None:
-            message = f"{listed} is not the start of a vmalloc area"
-        elif area.size is not None and area.size > words:
-            message = f"its list entry says {area.size} words, but it has {words}"
-        elif found.has_user_pages or purpose != area.list:
-            message = f"{listed} {found.caller}() allocated it for something else"
-            shown += (("caller", found.caller),)
-        else:
+        listed = f"it is on the list of {area.list} areas"
+        memory = state.vmalloc.get(area.address)
+        if memory is None:
+            message = f"{listed}, but is not the start of a vmalloc area"
+            yield area_violation(area.address, message, shown)
             continue
-        yield area_violation(area.address, message, shown)
+        words = state.kernel.words_in(memory)
+        # An unknown allocator contradicts no list.
+        right_list = AREA_ALLOCATORS.get(memory.allocator, area.list)
+        if area.size is not None and area.size > words:
+            message = f"its list entry says {area.size} words, but it has {words}"
+            yield area_violation(area.address, message, shown)
+        elif memory.has_user_pages or right_list != area.list:
+            message = f"{listed}, but {memory.caller}() allocated it for something else"
+            shown += (("caller", memory.caller),)
+            yield area_violation(area.address, message, shown)
 
 
 @_remote_rule(
@@ -97,20 +94,21 @@ def _check_memory(state: State) -> Violations:
     needs=Part.TASKS | Part.CACHED_AREAS | Part.SAVED,
 )
 def _check_free(state: State) -> Violations:
+    # A7 checks the areas of CPUs.
     of_cpus = frozenset(state.irq_areas.values())
-    users = _find_users(filter(attrgetter("is_tracing"), state.sessions))
+    users = _find_users(session for session in state.sessions if session.is_tracing)
     for area in state.cached_areas:
-        found = users.get(area.address, ())
-        # A7 checks the areas of CPUs.
-        if found and area.address not in of_cpus:
-            kind = "saved session" if found[-1].is_saved else "session"
-            user = f"the {kind} of {_name_user(state, found[-1])}"
-            yield area_violation(
-                area.address,
-                f"it is free, but {user} uses it: the next section will use it at the same time",
-                values(list=area.list, used_by=user),
-                tasks=_tasks_of(found),
-            )
+        sessions = users.get(area.address, ())
+        if not sessions or area.address in of_cpus:
+            continue
+        kind = "saved session" if sessions[-1].is_saved else "session"
+        user = f"the {kind} of {_name_user(state, sessions[-1])}"
+        yield area_violation(
+            area.address,
+            f"it is free, but {user} uses it: the next section will use it at the same time",
+            values(list=area.list, used_by=user),
+            tasks=_tasks_of(sessions),
+        )
 
 
 @_remote_rule(
@@ -121,13 +119,14 @@ def _check_free(state: State) -> Violations:
     needs=Part.TASKS | Part.OBJECTS | Part.CACHED_AREAS,
 )
 def _check_once(state: State) -> Violations:
-    for address, count in Counter(area.address for area in state.cached_areas).items():
+    times_listed = Counter(area.address for area in state.cached_areas)
+    for address, count in times_listed.items():
         if count > 1:
             yield area_violation(address, f"it is listed {count} times", values(count=count))
-    users = _find_users(filter(attrgetter("is_section"), state.sessions))
-    owners: dict[int, list[int]] = defaultdict(list)
+    users = _find_users(session for session in state.sessions if session.is_section)
+    objects_of: dict[int, list[int]] = defaultdict(list)
     for kcov in state.kcovs.values():
-        owners[kcov.area or 0].append(kcov.address)
+        objects_of[kcov.area or 0].append(kcov.address)
     for address, sessions in users.items():
         report = partial(area_violation, address, tasks=_tasks_of(sessions), remote_lock=False)
         if len(sessions) > 1:
@@ -136,9 +135,9 @@ def _check_once(state: State) -> Violations:
                 name = _name_user(state, session)
                 names.append(f"{name} (saved)" if session.is_saved else name)
             yield report(f"{len(sessions)} sections use it at once: {name_some(names)}")
-        for owner in owners.get(address, ()):
-            message = f"it is also the buffer of {name_kcov(owner)}"
-            yield report(message, values(kcov=Hex(owner)))
+        for kcov_address in objects_of.get(address, ()):
+            message = f"it is also the buffer of {name_kcov(kcov_address)}"
+            yield report(message, values(kcov=Hex(kcov_address)))
 
 
 @Rule(
@@ -152,44 +151,38 @@ def _check_once(state: State) -> Violations:
     "there are at most three CPUs.",
 )
 def _check_pool(state: State) -> Violations:
-    listed = [area for area in state.cached_areas if area.list == IRQ_LIST]
+    free = [area for area in state.cached_areas if area.list == IRQ_LIST]
+    in_softirq = [task.session for task in state.tasks if task.fields.kcov_softirq]
     used: dict[int, int | None] = {}
-    sizes = Counter(area.size for area in listed if area.size is not None)
-    is_unknown = False
-    for task in state.tasks:
-        session = task.session
-        if not task.fields.kcov_softirq:
-            continue
-        if session.area is None:
-            is_unknown = True
-        elif session.area and session.kcov and session.is_tracing:
+    for session in in_softirq:
+        if session.area and session.kcov and session.is_tracing:
             used[session.area] = session.size
-    for size in used.values():
-        if size is not None:
-            sizes[size] += 1
+    sizes = Counter([*(area.size for area in free), *used.values()])
+    del sizes[None]
     usual = sizes.most_common(1)[0][0] if sizes else None
-    for area in listed:
+    for area in free:
         if area.size not in (None, usual):
             yield area_violation(
                 area.address,
                 f"it is an area for softirqs with {area.size} words, but others have {usual}",
                 values(size=area.size, others=usual),
             )
-    if is_unknown or state.unread(Part.CACHED_AREAS | Part.TASKS) or not state.area_links:
+    is_unread = state.unread(Part.CACHED_AREAS | Part.TASKS) or not state.area_links
+    if is_unread or any(session.area is None for session in in_softirq):
         return
     cpus = len(state.kernel.cpus)
     made = cpus
     if state.kernel.is_rt:
         made = 2 * cpus if cpus >= 4 else cpus + 4
-    found = len({area.address for area in listed} | used.keys())
+    found = len({area.address for area in free} | used.keys())
     # Before kcov_init() there are no areas yet.
     if found and found != made:
         difference = f"{made - found} lost" if found < made else f"{found - made} too many"
         yield Violation(
             "list of irq areas",
-            f"{len(listed)} areas for softirqs are free and {len(used)} are in use, but {made} "
+            f"{len(free)} areas for softirqs are free and {len(used)} are in use, but {made} "
             f"were allocated: {difference}",
-            values(free=len(listed), used=len(used), made=made, possible_cpus=cpus),
+            values(free=len(free), used=len(used), made=made, possible_cpus=cpus),
             anybody=True,
             remote_lock=True,
         )
@@ -209,7 +202,7 @@ def _check_amount(state: State) -> Violations:
         if area.size is not None and area.list == TASK_LIST:
             sizes[area.size] += 1
     held = sum(state.kernel.bytes_of(size) * count for size, count in sizes.items())
-    if held > _MUCH:
+    if held > _MUCH_MEMORY:
         named = name_some(f"{count} of {size} words" for size, count in sorted(sizes.items()))
         yield Violation(
             "list of task areas",
@@ -228,10 +221,10 @@ def _check_amount(state: State) -> Violations:
     features=(Feature.IRQ_AREA_PER_CPU,),
 )
 def _check_cpu_area(state: State) -> Violations:
-    irq = {area: cpu for cpu, area in state.irq_areas.items()}
+    cpu_of = {area: cpu for cpu, area in state.irq_areas.items()}
     for area in state.cached_areas:
-        if area.address in irq:
-            cpu = irq[area.address]
+        cpu = cpu_of.get(area.address)
+        if cpu is not None:
             yield area_violation(
                 area.address,
                 f"it is the softirq area of CPU {cpu}, but a softirq section put it on the list of "

@@ -52,7 +52,7 @@ from kcovdbg.target.local_kernel import is_this_machine
 from kcovdbg.walk.buffer_names import parse_name
 from kcovdbg.walk.buffers import read_buffer
 
-# Kinds of files that have a better name than what is wrong with their addresses.
+# If a file of these kinds is read as a trace, the error names the kind instead of a wrong address.
 _NAMED_KINDS: Final = frozenset(
     (
         InputKind.LOG,
@@ -63,26 +63,26 @@ _NAMED_KINDS: Final = frozenset(
         InputKind.WORKDIR,
     )
 )
-# PCs that are looked up together until one has a name.
+# Number of PCs that are looked up together.
 _LOOKED_UP: Final = 4096
+# Limit for problems in an error.
 _NAMED: Final = 8
-"""Limit for problems in an error."""
-USER = "user:"
-FD = "fd:"
+USER: Final = "user:"
+FD: Final = "fd:"
 
 
 def find_buffer(inputs: CommandInputs, what: str, kernel: Kernel | None = None) -> Buffer:
     """Read the buffer with this name; the name of a task stands for its thread id.
 
-    :param kernel: that a trace is of; None for the command's.
+    :param kernel: the kernel that recorded a trace; None for the command's kernel.
     :raises UsageError: when it is not a buffer name.
-    :raises KcovdbgError: when there is no such buffer, or it cannot be read.
+    :raises KcovdbgError: when there is no such buffer, or it is unreadable.
     """
     kernel = inputs.kernel if kernel is None else kernel
     if what.startswith("@"):
         return _find_kept_buffer(inputs, what, kernel)
     if what.startswith(FILE):
-        return _read_traces(inputs, what.removeprefix(FILE), kernel)
+        return _read_merged_traces(inputs, what.removeprefix(FILE), kernel)
     if what.startswith(USER) and inputs.user.confinement is not None:
         raise CapabilityError(
             "the memory of processes is not read here", hint=f"{FD}{what.removeprefix(USER)}"
@@ -123,9 +123,9 @@ def _find_kept_buffer(inputs: CommandInputs, name: str, kernel: Kernel) -> Buffe
 
 
 def _refuse_file(inputs: CommandInputs, what: str) -> None:
-    """Say what a file is that was named without the start of such names.
+    """Refuse the name of a file without ``file:``.
 
-    :raises UsageError: when there is a file.
+    :raises UsageError: when there is such a file, with its kind as the hint.
     """
     # Another program must not ask what is at a path.
     if inputs.user.confinement is not None:
@@ -136,7 +136,9 @@ def _refuse_file(inputs: CommandInputs, what: str) -> None:
 
 
 def list_buffers(state: State) -> Iterator[tuple[str, str]]:
-    """Iterate over all buffers that hold records: their names, and where these were recorded."""
+    """Iterate over all buffers that hold records: the name of each, and where its records come
+    from.
+    """
     for session in state.sessions:
         if session.is_section and not session.is_saved and session.area:
             kind = "a remote section"
@@ -162,28 +164,29 @@ _ALL_PARTS: Final = Part.TASKS | Part.CURRENT | Part.OBJECTS
 
 
 def find_unread_buffers(state: State) -> tuple[str, ...]:
-    """Return the problems because of which :func:`list_buffers` may lack buffers that hold records,
-    a line each.
-    """
+    """Return a line for each problem because of which :func:`list_buffers` may miss a buffer."""
     lines = [*state.lacks(Source.COUNTS), *state.unread(_ALL_PARTS)]
     for task in state.tasks:
-        # The area of a section is known by its task's fields alone.
+        # If the role is known, so is the area of a section.
         if task.role is None:
             lines += name_remarks(name_task(task.fields), task.errors)
     return tuple(dict.fromkeys(lines))
 
 
 def _read_together(inputs: CommandInputs, what: str) -> Buffer:
-    """Read all buffers, or those of the tasks that a pattern matches, one after another.
+    """Read several buffers, and merge them.
 
-    :raises KcovdbgError: when there is none, or none can be read.
+    :param what: ``all``, or a pattern of names of tasks.
+    :raises KcovdbgError: when there is no such buffer, or all are unreadable.
     """
-    state = inputs.state(_ALL_PARTS if what == ALL else Part.TASKS)
+    names: list[str] = []
+    unread: list[str] = []
     if what == ALL:
-        names = [name for name, _ in list_buffers(state)]
-        unread = list(find_unread_buffers(state))
+        state = inputs.state(_ALL_PARTS)
+        names += (name for name, _ in list_buffers(state))
+        unread += find_unread_buffers(state)
     else:
-        names, unread = [], []
+        state = inputs.state(Part.TASKS)
         for task in state.tasks:
             if not fnmatchcase(task.fields.comm or "", what):
                 continue
@@ -215,20 +218,30 @@ def _read_together(inputs: CommandInputs, what: str) -> Buffer:
 
 
 def _choose_kind(buffers: Sequence[Buffer]) -> tuple[Sequence[Buffer], Sequence[Buffer]]:
-    """Return the buffers of the kind of records that most are of, PCs before others, and the other
-    buffers.
+    """Return the buffers of one kind of records, and the other buffers. A kind with PCs is chosen
+    if there is one, then the kind with the most records.
     """
-    counts: Counter[tuple[bool, Codec, int]] = Counter()
+    counts: Counter[_RecordsKind] = Counter()
     for buffer in buffers:
         counts[_kind_of(buffer)] += buffer.count
-    kind = max(counts, key=lambda kind: (kind[0], counts[kind]))
-    chosen = [buffer for buffer in buffers if _kind_of(buffer) == kind]
-    return chosen, [buffer for buffer in buffers if _kind_of(buffer) != kind]
+    best = max(counts, key=lambda kind: (kind.has_pcs, counts[kind]))
+    chosen = [buffer for buffer in buffers if _kind_of(buffer) == best]
+    others = [buffer for buffer in buffers if _kind_of(buffer) != best]
+    return chosen, others
 
 
-def _kind_of(buffer: Buffer) -> tuple[bool, Codec, int]:
-    codec = buffer.encoding.codec
-    return PointKind.PC in recorded_kinds(codec), codec, buffer.encoding.word_size
+class _RecordsKind(NamedTuple):
+    """Buffers of one kind can be merged."""
+
+    has_pcs: bool
+    codec: Codec
+    word_size: int
+
+
+def _kind_of(buffer: Buffer) -> _RecordsKind:
+    encoding = buffer.encoding
+    has_pcs = PointKind.PC in recorded_kinds(encoding.codec)
+    return _RecordsKind(has_pcs, encoding.codec, encoding.word_size)
 
 
 class FoundBuffers(NamedTuple):
@@ -242,16 +255,17 @@ class FoundBuffers(NamedTuple):
 def find_trace_buffers(
     inputs: CommandInputs, names: Sequence[str], *, takes_addresses: bool = False
 ) -> FoundBuffers:
-    """Return the buffers that names stand for; each file of a directory or pattern is one of its
-    own.
+    """Return the buffers that names stand for; each file of a directory or pattern is a buffer.
 
-    :param takes_addresses: whether executed addresses do as well as coverage points.
+    :param takes_addresses: whether buffers of executed addresses are accepted.
     :raises KcovdbgError: as :func:`find_buffer`; also when no file of a directory is a trace.
     """
     found: list[Buffer] = []
     remarks: list[str] = []
     for name in names:
-        paths = _list_traces(inputs, name.removeprefix(FILE)) if name.startswith(FILE) else None
+        paths = None
+        if name.startswith(FILE):
+            paths = _list_traces(inputs, name.removeprefix(FILE))
         if isinstance(paths, list):
             buffers, others = _read_all(inputs, paths)
             if others:
@@ -269,9 +283,9 @@ def find_trace_buffers(
 def _read_all(
     inputs: CommandInputs, paths: Sequence[Path], kernel: Kernel | None = None
 ) -> tuple[list[Buffer], list[NotATraceError]]:
-    """Read trace files; return also why others are none.
+    """Read trace files; return the buffers, and an error for each file that is no trace.
 
-    :raises NotATraceError: when all are none.
+    :raises NotATraceError: when none is a trace.
     """
     buffers: list[Buffer] = []
     others: list[NotATraceError] = []
@@ -286,18 +300,20 @@ def _read_all(
 
 
 def _list_traces(inputs: CommandInputs, path: str) -> Path | list[Path]:
-    """Return the trace files of a directory or pattern; the path alone where it is one file."""
+    """Return the trace files of a directory or pattern as a list, and a single file as a path."""
     named, _ = confine(path, inputs.user.confinement)
     paths = find_traces(named)
-    return paths[0] if len(paths) == 1 and not Path(named).is_dir() else paths
+    if len(paths) == 1 and not Path(named).is_dir():
+        return paths[0]
+    return paths
 
 
 def require_points(buffer: Buffer, command: str, *, takes_addresses: bool = False) -> None:
     """Make sure that the addresses of a buffer's records are coverage points.
 
-    :param takes_addresses: whether executed addresses do as well.
-    :raises CapabilityError: when they are not: the records are of functions, and which of their
-        lines ran is unknown.
+    :param takes_addresses: whether executed addresses are accepted.
+    :raises CapabilityError: when they are not: such records show which functions ran, but not which
+        of their lines.
     """
     codec = buffer.encoding.codec
     if codec.is_exact and not takes_addresses:
@@ -314,9 +330,9 @@ def require_points(buffer: Buffer, command: str, *, takes_addresses: bool = Fals
 
 
 def require_order(buffer: Buffer, command: str) -> None:
-    """Make sure that a buffer's records are not known to have no order.
+    """Make sure that a buffer's records may have an order.
 
-    :raises CapabilityError: when they have none.
+    :raises CapabilityError: when they are known to have none.
     """
     if buffer.order.is_known is False:
         raise CapabilityError(
@@ -326,42 +342,41 @@ def require_order(buffer: Buffer, command: str) -> None:
 
 
 def name_remarks(name: str, remarks: Iterable[str]) -> list[str]:
-    """Return remarks after the name of the buffer that they are about."""
+    """Return remarks with the name of their buffer before each."""
     return [f"{name}: {remark}" for remark in remarks]
 
 
 def order_remarks(buffer: Buffer) -> tuple[str, ...]:
-    """Return a remark where the records of a buffer have no order, or may have none."""
-    if buffer.order.is_known:
+    """Return a remark if the records of a buffer have no order, or may have none."""
+    order = buffer.order
+    if order.is_known:
         return ()
-    problem = "the records have no order"
-    if buffer.order.is_known is None:
-        problem = "unknown whether the records have an order"
-    return (f"{problem}: {buffer.order.reason}",)
+    if order.is_known is None:
+        return (f"unknown whether the records have an order: {order.reason}",)
+    return (f"the records have no order: {order.reason}",)
 
 
 def require_fit(buffer: Buffer, command: str, *, is_forced: bool) -> None:
-    """Make sure that an output is not made of another build's PCs.
+    """Make sure that no output is made of another build's PCs.
 
     :raises CapabilityError: when fewer than half of a list's PCs are coverage points of the kernel.
     """
     fit = buffer.fit
     if fit is None or not fit.is_low or is_forced:
         return
-    better = "-s VMLINUX names their own kernel; "
+    hint = "-s VMLINUX names their own kernel"
     if fit.hint is not None:
-        better = f"{fit.hint} reads them so; "
+        hint = f"{fit.hint} reads them so"
     raise CapabilityError(
-        f"{command}: {buffer.name}: {fit.remark}", hint=f"{better}--force goes on"
+        f"{command}: {buffer.name}: {fit.remark}", hint=f"{hint}; --force goes on"
     )
 
 
 def require_names(
     inputs: CommandInputs, names: LocationCache, pcs: Iterable[int], what: str
 ) -> None:
-    """Make sure that an answer about PCs is not empty because none of them has a name.
+    """Make sure that at least one PC of a trace has a name, unless the trace is empty.
 
-    :param pcs: of a trace, which may have none.
     :param what: the answer and the trace, for the error.
     :raises CapabilityError: when there are PCs, and none is in a known function.
     """
@@ -372,31 +387,29 @@ def require_names(
         if any(names[pc].frames for pc in some):
             return
         count += len(some)
-    if count:
-        hint = "is the trace of another kernel? name its vmlinux: -s VMLINUX"
-        if inputs.kernel.memory.optional_target is None:
-            hint = inputs.kernel.names.problem
-        raise CapabilityError(f"{what}: none of {count:,} PCs has a name", hint=hint)
+    if not count:
+        return
+    hint = "is the trace of another kernel? name its vmlinux: -s VMLINUX"
+    if inputs.kernel.memory.optional_target is None:
+        hint = inputs.kernel.names.problem
+    raise CapabilityError(f"{what}: none of {count:,} PCs has a name", hint=hint)
 
 
 def require_named_names(
     inputs: CommandInputs, names: LocationCache, pcs: Iterable[int], what: str
 ) -> None:
-    """Make sure that PCs have names where the user named a kernel for that; without one, they need
-    none.
+    """Make sure that at least one PC of a buffer has a name, if the user named a kernel for names.
 
-    :param pcs: of a buffer; 0 stands for none.
+    :param pcs: 0 stands for a record without PC.
     :param what: the answer and the buffer, for the error.
-    :raises CapabilityError: when the kernel has no name for any of them.
+    :raises CapabilityError: when the kernel has no name for any PC.
     """
     if _is_named_for_names(inputs):
         require_names(inputs, names, filter(None, pcs), what)
 
 
 def _is_named_for_names(inputs: CommandInputs) -> bool:
-    """Return whether the user named a kernel that can give names alone; one with memory has its own
-    buffers to show.
-    """
+    """Return whether the user named a kernel that has names but no memory."""
     kernel = inputs.user.kernel
     if not kernel.options.is_named or kernel.options.open_target is None:
         return False
@@ -412,9 +425,9 @@ def read_trace_file(
 ) -> Buffer:
     """Read a trace file, with the KASLR offset and the coverage points of its kernel.
 
-    :param kernel: that it is of.
-    :param options: what the user says of files without a side file.
-    :raises KcovdbgError: when it cannot be read.
+    :param kernel: the kernel that recorded it.
+    :param options: how to read a file without a side file.
+    :raises KcovdbgError: when it is unreadable.
     """
     found, folder = confine(path, confinement)
     try:
@@ -424,7 +437,7 @@ def read_trace_file(
 
 
 def _name_kind(path: str, error: NotATraceError) -> NotATraceError:
-    """Return the error for a file that is no trace: by its kind, where that says more."""
+    """Return the error for a file that is no trace, with its kind if that says more."""
     found = find_path_kind(path)
     if found.kind in _NAMED_KINDS:
         return NotATraceError(path, found.noun, hint=word_hint(path, found))
@@ -434,16 +447,17 @@ def _name_kind(path: str, error: NotATraceError) -> NotATraceError:
 def read_traces(
     inputs: CommandInputs, paths: Sequence[Path], kernel: Kernel | None = None
 ) -> Iterator[Buffer | NotATraceError]:
-    """Read trace files, each once; yield the error for one that is no trace.
+    """Read trace files, each once; yield an error for a file that is no trace.
 
-    A list that is too short to say what its PCs are is read as the lists beside it.
+    If a list is too short to show which convention its PCs follow, it is read by the convention of
+    the other lists.
 
     :param kernel: as for :func:`find_buffer`.
-    :raises KcovdbgError: when one cannot be read.
+    :raises KcovdbgError: when a trace is unreadable.
     """
     trace_kernel = _find_trace_kernel(inputs, kernel)
     options = inputs.reading or ReadingOptions()
-    read: dict[Path, TraceWords | KcovdbgError] = {}
+    results: dict[Path, TraceWords | KcovdbgError] = {}
 
     def read_once(path: Path) -> TraceWords | KcovdbgError:
         found, folder = confine(str(path), inputs.user.confinement)
@@ -455,28 +469,29 @@ def read_traces(
     def read_lists() -> Iterator[TraceWords]:
         for path in paths:
             if not side_path(path).exists():
-                words = read[path] = read_once(path)
-                if isinstance(words, TraceWords):
-                    yield words
+                result = results[path] = read_once(path)
+                if isinstance(result, TraceWords):
+                    yield result
 
     common = options
     if len(paths) > 1:
         common = find_common_reading(read_lists(), trace_kernel, options)
     for path in paths:
-        words = read.pop(path, None) or read_once(path)
+        result = results.pop(path, None) or read_once(path)
         try:
-            if isinstance(words, KcovdbgError):
-                raise words
-            yield find_meaning(words, trace_kernel, common)
+            if isinstance(result, KcovdbgError):
+                raise result
+            yield find_meaning(result, trace_kernel, common)
         except NotATraceError as error:
             yield _name_kind(str(path), error)
 
 
 def _find_trace_kernel(inputs: CommandInputs, kernel: Kernel | None) -> TraceKernel:
+    """Return the kernel of traces, once the table of its names is built."""
     if kernel is not None and kernel is not inputs.kernel:
         return kernel.trace_kernel
     if _is_named_for_names(inputs):
-        # What the user named for the names must be readable.
+        # Raise the error if the kernel that the user named is unreadable.
         _ = inputs.user.kernel.target
     table = inputs.kernel.names.awaited_table
     if table is not None and inputs.wait is not None:
@@ -484,20 +499,20 @@ def _find_trace_kernel(inputs: CommandInputs, kernel: Kernel | None) -> TraceKer
     return inputs.kernel.trace_kernel
 
 
-def _read_traces(inputs: CommandInputs, path: str, kernel: Kernel) -> Buffer:
-    """Read a trace file, or those of a directory or pattern one after another."""
+def _read_merged_traces(inputs: CommandInputs, path: str, kernel: Kernel) -> Buffer:
+    """Read a trace file; read the files of a directory or pattern as one trace."""
     paths = _list_traces(inputs, path)
     if not isinstance(paths, list):
         trace_kernel = _find_trace_kernel(inputs, kernel)
         options = inputs.reading or ReadingOptions()
         return read_trace_file(str(paths), trace_kernel, options, inputs.user.confinement)
     buffers, others = _read_all(inputs, paths, kernel)
-    return merge_buffers(f"{FILE}{path}", buffers, list(map(str, others)))
+    return merge_buffers(f"{FILE}{path}", buffers, [str(error) for error in others])
 
 
 def read_both_views(inputs: CommandInputs, what: str) -> ViewComparison:
-    """Read a descriptor's buffer as its process sees it, and as the kernel holds it, and compare
-    them.
+    """Read a descriptor's buffer as its process sees it and as the kernel holds it, and compare the
+    two.
 
     :param what: ``fd:PID/FD``.
     :raises CapabilityError: when the kernel is not the one that runs here.
@@ -516,7 +531,7 @@ def read_both_views(inputs: CommandInputs, what: str) -> ViewComparison:
     mapping = find_mapping(inputs.target, inputs.state(Part.TASKS).task_fields, pid, kernel.kcov)
 
     def read_kernel() -> Buffer:
-        # The object may have been freed and reused: read all of it again.
+        # Read everything again, as the object may have been freed and reused.
         return read_buffer(inputs.target, inputs.layout, inputs.reader.renew(), what)
 
     compared = compare_views(lambda kernel: read_user_view(pid, mapping, kernel), read_kernel)
@@ -549,57 +564,49 @@ class BufferCounts(NamedTuple):
     """How often each PC is in a buffer."""
 
     trace: TraceRecords
-    """The counts, and what states of lines depend on beside them."""
+    """The counts, and the task's position if that is known."""
     remarks: tuple[str, ...]
-    """The buffer's remarks, after its name."""
+    """The buffer's remarks, each with its name before it."""
     records: str = ""
-    """What the buffer has records of: ``PCs (TRACE_PC)``."""
+    """The kind of the buffer's records, as in ``addresses (TRACE_PC)``."""
     is_incomplete: bool = False
-    """Whether some records could not be read: a PC that is not among them may have been recorded.
+    """Whether some records are unreadable, so that a PC may have been recorded but have no count.
     """
 
 
-def find_counts(
-    inputs: CommandInputs,
-    what: str,
-    kernel: Kernel | None = None,
-    *,
-    takes_addresses: bool = False,
-) -> BufferCounts:
-    """Count the PCs of a buffer.
+def find_counts(inputs: CommandInputs, what: str, *, takes_addresses: bool = False) -> BufferCounts:
+    """Count the PCs of the buffer with a name.
 
-    :param kernel: as for :func:`find_buffer`.
     :param takes_addresses: as for :func:`require_points`.
     :raises KcovdbgError: as :func:`find_buffer`.
     """
-    buffer = find_buffer(inputs, what, kernel)
+    buffer = find_buffer(inputs, what)
     return count_buffer(inputs, what, buffer, takes_addresses=takes_addresses)
 
 
 def count_buffer(
     inputs: CommandInputs, what: str, buffer: Buffer, *, takes_addresses: bool
 ) -> BufferCounts:
-    """Count the PCs of a buffer that was read.
+    """Count the PCs of a buffer.
 
-    :param what: its name, for remarks.
+    :param what: its name in remarks.
     :raises CapabilityError: as :func:`require_points`.
     """
     require_points(buffer, inputs.command, takes_addresses=takes_addresses)
     remarks = tuple(dict.fromkeys(name_remarks(what, buffer.remarks)))
-    # A stack is unwound for those who ask for lines, as these take addresses that were executed as
-    # well.
+    # Only states of lines need the task's position, and their callers take executed addresses.
     trace = read_trace_records(inputs, buffer) if takes_addresses else read_records(buffer)
     return BufferCounts(trace, remarks, _name_records(buffer), buffer.is_incomplete)
 
 
 def read_trace_records(inputs: CommandInputs, buffer: Buffer) -> TraceRecords:
-    """Return a buffer as a trace; of a task in a dump, with its place in the kernel."""
+    """Return the records of a buffer, with the position of its task in a dump."""
     return read_records(buffer, _find_place(inputs, buffer))
 
 
 def _find_place(inputs: CommandInputs, buffer: Buffer) -> Place | None:
-    """Return the place of a buffer's task inside the kernel; None where the place is unknown, or
-    the buffer also has records of other tasks.
+    """Return the position of a buffer's task in the kernel's code; None if it is unknown, or if the
+    buffer also has records of other tasks.
     """
     is_copy = buffer.name.startswith((FILE, USER, "@"))
     if is_copy or not buffer.is_open or buffer.live or buffer.pid is None:
@@ -612,12 +619,12 @@ def _find_place(inputs: CommandInputs, buffer: Buffer) -> Place | None:
     if task.role is not Role.LOCAL or task.fields.kcov != buffer.kcov:
         return None
     try:
-        every = stacks.stack_trace(task.fields.address)
+        stack = stacks.stack_trace(task.fields.address)
     except KcovdbgError:
         return None
-    # What interrupts execute on top of the task is not recorded, and was not executed by it.
-    own = every[len(find_interrupt_frames(every)) :]
-    frames = [frame for frame in own if not frame.is_inline]
+    # KCOV does not record interrupts on top of the task.
+    of_task = stack[len(find_interrupt_frames(stack)) :]
+    frames = [frame for frame in of_task if not frame.is_inline]
     if not frames or not frames[-1].is_entry:
         return None
     positions: list[int] = []
@@ -638,12 +645,11 @@ def _name_records(buffer: Buffer) -> str:
 def require_same_kinds(
     command: str, sides: Sequence[tuple[str, str, Collection[PointKind]]]
 ) -> None:
-    """Make sure that what is compared can have points in common: those of comparisons are others
-    than those of blocks.
+    """Make sure that buffers can have points in common: points of comparisons and of blocks differ.
 
-    :param sides: the name of each buffer, what it has records of, and the kinds of points that
-        these can be.
-    :raises CapabilityError: when two have none.
+    :param sides: the name of each buffer, the kind of its records in words, and the kinds of points
+        that these records can be.
+    :raises CapabilityError: when two buffers cannot.
     """
     (first, records, kinds), *others = sides
     for name, other_records, other_kinds in others:

@@ -28,8 +28,10 @@ from kcovdbg.target.target import Target
 
 
 def sort_images(names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
-    """Return those files that are no modules, and the paths of modules without compression, by
-    build ID.
+    """Sort files into kernel images and modules.
+
+    :return: the images and all other files as named, and the paths of the unpacked modules by
+        build ID.
     """
     images: list[str] = []
     modules: dict[str, str] = {}
@@ -43,15 +45,12 @@ def sort_images(names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
     return images, modules
 
 
-_BUILD_ID: Final = re.compile(r"[0-9a-f]+")
-
-
 class OtherBuild(NamedTuple):
     """A build that is known by its location table."""
 
     table: LocationTable
     image: str | None = None
-    """Its vmlinux, None where that is not at hand."""
+    """Its vmlinux, None if there is only a table."""
     source: str | None = None
     """The root of its source tree, if the user named that."""
 
@@ -71,7 +70,8 @@ def open_named_builds(
     """Open the images and location tables that the user named for traces of other builds.
 
     :param wanted: the build ID of the only build to open; None for all.
-    :raises CapabilityError: when an image has no build ID, or no debug info to build a table from.
+    :raises CapabilityError: when an image has no build ID, or has neither a table nor debug info to
+        build one.
     """
     images, _ = sort_images(user.other_vmlinux)
     for name, source in zip(images, chain(user.other_sources, repeat(None)), strict=False):
@@ -103,7 +103,7 @@ def open_named_builds(
 
 
 def find_cached_build(build_id: str) -> OtherBuild | None:
-    """Return a build whose table kcovdbg has built before; None for any other."""
+    """Return a build whose table is in the user's cache, None if there is none."""
     table = open_table(make_build_key(build_id))
     return None if table is None else OtherBuild(table)
 
@@ -116,7 +116,7 @@ def make_kernel(
 ) -> Kernel:
     """Return the kernel of a build that is known by its location table.
 
-    :param words: names of the traces that are of it; it has the modules that they name.
+    :param words: names of its traces; the kernel has the modules in their side files.
     :param source_folders: its source trees, unless the user named one with the build.
     """
     own = user.kernel
@@ -132,7 +132,7 @@ def make_kernel(
     name = f"the table of build-id {build.build_id}"
     options = replace(
         own.options,
-        open_target=lambda: TableTarget(build.table, name, machine=machine, lines=lines),
+        open_target=partial(TableTarget, build.table, name, machine=machine, lines=lines),
         is_named=True,
         table_file=str(build.table.path),
         tables=(),
@@ -140,18 +140,18 @@ def make_kernel(
         source_folders=source_folders,
     )
     if build.source is not None:
-        # Paths that the user replaces are of the other build.
+        # The user's replacements of paths are for the command's own kernel.
         options = replace(options, source_folders=(build.source,), substitutions=())
     return Kernel(options)
 
 
 def find_kernel(user: UserInputs, words: Sequence[str], build_table: BuildTable) -> Kernel:
-    """Return the kernel on which a command runs: where all its buffers are traces of one other
-    build, the kernel of that build.
+    """Return the kernel on which a command runs. If all its buffers are traces of one other build,
+    that is the kernel of that build; otherwise it is the user's kernel.
 
-    Its names come from the vmlinux that the user named for it, or from the table that the user
-    built for it. Without either, the traces are refused when they are read. The running kernel is
-    not opened for them.
+    The names of another build come from the vmlinux that the user named for it, or from its table
+    in the user's cache. Without either, the traces are refused when they are read; the running
+    kernel is not opened.
 
     :param words: names of the buffers.
     """
@@ -161,29 +161,32 @@ def find_kernel(user: UserInputs, words: Sequence[str], build_table: BuildTable)
     ids: set[str | None] = set()
     for word in words:
         ids.update(find_build_ids(user, word, None))
-    build_id = next(iter(ids), None)
+    if len(ids) != 1:
+        return kernel
+    (build_id,) = ids
     own = kernel.memory.optional_target if kernel.options.is_named else None
-    if len(ids) > 1 or build_id in (None, running_build_id() if own is None else own.build_id):
+    own_build_id = running_build_id() if own is None else own.build_id
+    if build_id is None or build_id == own_build_id:
         return kernel
     if build_id in user.of_builds:
         return user.of_builds[build_id]
     build = next(open_named_builds(user, build_table, build_id), None)
     build = build or find_cached_build(build_id)
     if build is not None:
-        # The trees that the user named may be of the other kernel.
+        # If the user named a kernel, the source trees may be that kernel's.
         folders = kernel.options.source_folders if own is None else ()
         found = make_kernel(user, build, words, folders)
     elif kernel.options.is_named or user.other_vmlinux:
         return kernel
     else:
         found = Kernel(
-            replace(kernel.options, open_target=partial(_refuse, build_id), is_named=True)
+            replace(kernel.options, open_target=partial(_refuse_build, build_id), is_named=True)
         )
     user.of_builds[build_id] = found
     return found
 
 
-def _refuse(build_id: str) -> Target:
+def _refuse_build(build_id: str) -> Target:
     raise TargetError(
         f"nothing is known of the build with build-id {build_id}: -s VMLINUX names it",
         hint="or build its table once: symbols build VMLINUX",
@@ -191,20 +194,27 @@ def _refuse(build_id: str) -> Target:
 
 
 def _read_headers(user: UserInputs, words: Iterable[str]) -> Iterator[TraceHeader]:
-    """Yield the content of the side file of each trace that some words name; an empty one for a
-    trace without side file.
+    """Yield the content of each trace's side file, an empty one for a trace without side file.
+
+    :param words: names of buffers, some of which are traces.
     """
     for word in words:
         if word.startswith(FILE):
-            # Unreadable files are reported when they are read.
+            # The errors of unreadable files are reported when the traces are read.
             with contextlib.suppress(KcovdbgError, OSError):
                 found, folder = confine(word.removeprefix(FILE), user.confinement)
                 for trace in find_traces(found):
                     yield read_header(trace, folder) or TraceHeader()
 
 
+_BUILD_ID: Final = re.compile(r"[0-9a-f]+")
+
+
 def find_build_ids(user: UserInputs, word: str, own: str | None) -> Iterator[str | None]:
-    """Yield the build IDs of the traces that a word names; None for one that has none."""
+    """Yield the build IDs of the traces that a word names, None for a trace without build ID.
+
+    :param own: the build ID of all other buffers.
+    """
     if not word.startswith(FILE):
         kept = user.kept.get(word)
         if kept is not None and kept.buffer.build_id:
@@ -212,5 +222,5 @@ def find_build_ids(user: UserInputs, word: str, own: str | None) -> Iterator[str
         yield own
     for header in _read_headers(user, (word,)):
         build_id = (header.build_id or "").lower()
-        # Tables are found by it: a path would lead elsewhere.
+        # The build ID becomes a part of a path.
         yield build_id if _BUILD_ID.fullmatch(build_id) else None

@@ -2,10 +2,9 @@
 """KCOV_UNIQUE_ENABLE: "Coverage deduplication for KCOV", by Alexander Potapenko, April to July 2025
 (kcov-abi.md 6).
 
-``struct kcov_state`` holds size, area and sequence, in a task, in an object and in a CPU's saved
-state. In the unique mode a buffer starts with a bitmap, in which each edge of the kernel that was
-ever met has a bit; the trace follows. In the first version, a member ``s`` of ``struct kcov_state``
-has most of the others.
+Tasks, objects and CPUs' saved states hold size, area and sequence in a ``struct kcov_state``. In
+the unique mode, a buffer starts with a bitmap, which has a bit for each edge that was ever hit. The
+trace follows. In the first version, a member ``s`` of ``struct kcov_state`` has most members.
 """
 
 from __future__ import annotations
@@ -61,11 +60,20 @@ UNIQUE_ENABLE_V1: Final = "unique-enable-v1"
 
 STATE: Final = "struct kcov_state"
 MODES: Final = frozenset({"UNIQUE_PC", "TRACE_UNIQUE_PC"})
-"""Its mode, as different versions name it."""
-_IN: Final = {TASK: "kcov_state", KCOV: "state", PERCPU: "saved_state"}
-_MEMBERS: Final = ("size", "area", "trace_size", "trace", "bitmap_size", "bitmap")
-# Four bytes per edge: the largest kernels have some millions.
+"""The names of its mode in different versions."""
+# The member that is a struct kcov_state, by the structure that it is in.
+_STATE_MEMBERS: Final = {TASK: "kcov_state", KCOV: "state", PERCPU: "saved_state"}
+# Limit for the bytes of guards, four for each edge: the largest kernels have some millions.
 _MAX_GUARDS: Final = 1 << 26
+
+
+def _paths(type_name: str, name: str) -> tuple[str, str]:
+    """Return the paths of a member of ``struct kcov_state``, newest version first.
+
+    :param type_name: the structure that the state is in.
+    """
+    member = _STATE_MEMBERS[type_name]
+    return f"{member}.{name}", f"{member}.s.{name}"
 
 
 class KcovState(NamedTuple):
@@ -87,20 +95,21 @@ class KcovState(NamedTuple):
 def read_kcov_state(target: Target, type_name: str, address: int) -> KcovState:
     """Read the state inside a task, an object, or a CPU's KCOV data.
 
-    :param type_name: type of what is at the address.
-    :raises ReadError: if it cannot be read.
+    :param type_name: type of the structure at the address.
+    :raises ReadError: if it is unreadable.
     :raises MissingTypeError: if the debug info lacks the type.
     """
-    paths = {name: _paths(type_name, name) for name in _MEMBERS}
+    paths = {name: _paths(type_name, name) for name in KcovState._fields}
     return KcovState(*BlockLayout(target, type_name, paths).read(target, address))
 
 
 def _read_guards(target: Target) -> array[int] | None:
-    """Read the guards of all edges: 0, or the number that an edge got when it was first hit.
+    """Read the guards of all edges. A guard is the number that its edge got when it was first hit,
+    0 before.
 
-    :return: None if the compiler made no section of them; GCC makes none.
-    :raises MissingSymbolError: if there is none.
-    :raises ReadError: if they cannot be read.
+    :return: None if the section of guards is empty, or too large to be one.
+    :raises MissingSymbolError: if there is no such section: GCC makes none.
+    :raises ReadError: if it is unreadable.
     """
     start = target.symbol("__start___sancov_guards").address
     size = target.symbol("__stop___sancov_guards").address - start
@@ -110,20 +119,15 @@ def _read_guards(target: Target) -> array[int] | None:
     return record.decode_words(target.read(start, size), encoding)
 
 
-def _paths(type_name: str, name: str) -> tuple[str, str]:
-    outer = _IN[type_name]
-    return f"{outer}.{name}", f"{outer}.s.{name}"
-
-
 class UniqueState(NamedTuple):
-    """The states and bitmaps of a kernel, those that can be read."""
+    """The states and bitmaps of a kernel that can be read."""
 
     states: OwnedMembers[KcovState]
     bitmaps: Mapping[int, int]
-    """The bitmap of each object, as a number whose bit N is edge N."""
+    """The bitmap of each object, as a number whose bit N stands for edge N."""
     guards: array[int] | None
     highest: int | None
-    """``kcov_guard_max_index``: how many edges have a number."""
+    """``kcov_guard_max_index``, the highest number of an edge."""
 
 
 def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[object, Sequence[str]]:
@@ -142,26 +146,29 @@ def _read_bitmap(
 ) -> int | None:
     """Read an object's bitmap, None if it has none or a part of it is missing.
 
-    :param states: by ``struct kcov *``.
+    :param states: the states of objects.
+    :param address: ``struct kcov *``.
     """
     found = states[address]
-    room = 8 * state.kernel.bytes_of(state.kcovs[address].size or 0)
-    if not found.bitmap or not found.bitmap_size or not room or found.bitmap_size > room:
+    most_bits = 8 * state.kernel.bytes_of(state.kcovs[address].size or 0)
+    if not found.bitmap or not found.bitmap_size or found.bitmap_size > most_bits:
         return None
     data, missing = read_partly(target, found.bitmap, found.bitmap_size // 8, 1)
     if missing:
         return None
     if target.big_endian:
         # Bits are numbered within words.
-        word = target.word_size
-        data = b"".join(data[at : at + word][::-1] for at in range(0, len(data), word))
+        size = target.word_size
+        words = [data[start : start + size] for start in range(0, len(data), size)]
+        data = b"".join(word[::-1] for word in words)
     return int.from_bytes(data, "little")
 
 
 class _OwnedState(NamedTuple):
-    """A state and its owner."""
+    """The state of an object or of a session."""
 
     about: str
+    """The name of its owner in findings."""
     mode: str
     state: KcovState
     kcovs: tuple[int, ...]
@@ -182,16 +189,21 @@ def _unique(state: State) -> UniqueState:
 def _states(state: State) -> Iterator[_OwnedState]:
     """Iterate over the states of all objects and of all sessions that record."""
     found = _unique(state).states
-    for address, kcov in found.kcovs.items():
+    for address, of_object in found.kcovs.items():
         task = state.kcovs[address].task
         mode = state.objects[address].mode or DISABLED
-        yield _OwnedState(name_kcov(address), mode, kcov, (address,), (task,) if task else ())
+        yield _OwnedState(name_kcov(address), mode, of_object, (address,), (task,) if task else ())
     for session in state.sessions:
-        read = found.of_session(state, session) if session.is_tracing else None
+        if not session.is_tracing or session.mode is None or session.kcov is None:
+            continue
+        of_session = found.of_session(state, session)
         fields = state.task_by_address.get(session.task or 0)
-        if read is not None and fields is not None and session.mode is not None and session.kcov:
-            about = name_task(fields) + (": its saved session" if session.is_saved else "")
-            yield _OwnedState(about, session.mode, read, (session.kcov,), (fields.address,))
+        if of_session is None or fields is None:
+            continue
+        about = name_task(fields)
+        if session.is_saved:
+            about += ": its saved session"
+        yield _OwnedState(about, session.mode, of_session, (session.kcov,), (fields.address,))
 
 
 _rule = partial(
@@ -261,22 +273,23 @@ def _check_copies(state: State) -> Violations:
     for session in state.sessions:
         if session.kcov is None or not session.is_local or not session.is_tracing:
             continue
-        of_session, of_object = found.of_session(state, session), found.kcovs.get(session.kcov)
+        of_session = found.of_session(state, session)
+        of_object = found.kcovs.get(session.kcov)
         if of_session is None or of_object is None:
             continue
         for name in names:
             copy, original = getattr(of_session, name), getattr(of_object, name)
             if copy is None or original is None or copy == original:
                 continue
-            kind = int if name.endswith("size") else Hex
+            if not name.endswith("size"):
+                copy, original = Hex(copy), Hex(original)
             shown = (
                 ("kcov", hex(session.kcov)),
-                (f"task {name}", str(kind(copy))),
-                (f"kcov {name}", str(kind(original))),
+                (f"task {name}", str(copy)),
+                (f"kcov {name}", str(original)),
             )
             message = (
-                f"it traces itself with {name} {kind(copy)}, but kcov {session.kcov:#x} has "
-                f"{kind(original)}"
+                f"it traces itself with {name} {copy}, but kcov {session.kcov:#x} has {original}"
             )
             yield session_violation(state, session, message, shown)
     for fields in state.task_fields:
@@ -350,17 +363,18 @@ def _check_guards(state: State) -> Violations:
     found = _unique(state)
     if found.highest is None:
         return
+    highest = found.highest
     numbered = [number for number in found.guards or () if number]
-    beyond = [number for number in numbered if number > (found.highest or 0)]
+    beyond = [number for number in numbered if number > highest]
     if beyond:
         yield Violation(
             "guards",
-            f"{len(beyond)} edges have numbers beyond {found.highest}, the first {beyond[0]}",
-            values(kcov_guard_max_index=found.highest, number=beyond[0]),
+            f"{len(beyond)} edges have numbers beyond {highest}, the first {beyond[0]}",
+            values(kcov_guard_max_index=highest, number=beyond[0]),
         )
     shared = len(numbered) - len(set(numbered))
     if shared:
-        ((number, times),) = Counter(numbered).most_common(1)
+        [(number, times)] = Counter(numbered).most_common(1)
         yield Violation(
             "guards",
             f"{shared} edges share their number with another one, so a bitmap cannot "
@@ -372,13 +386,15 @@ def _check_guards(state: State) -> Violations:
 def _encode(
     target: Target, facts: BufferFacts, encoding: Encoding
 ) -> tuple[Encoding, Sequence[str]]:
-    """Find the bitmap, which lies before the trace."""
+    """Return the encoding with the size of the bitmap, which lies before the trace."""
     if facts.owner is None:
         return encoding, ()
     state = read_kcov_state(target, *facts.owner)
-    size = state.trace - facts.address if state.trace else 0
+    size = 0
     if state.bitmap_size is not None:
         size = state.bitmap_size // 8
+    elif state.trace:
+        size = state.trace - facts.address
     words = size // target.word_size
     if words <= 0:
         return encoding, ()
@@ -395,7 +411,7 @@ def _request(feature: str, date: str, ioctl: Ioctl, reset: Ioctl | None = None) 
         ioctl=ioctl,
         records_once=True,
         reset=reset,
-        # One bit for each word of the trace, and some more.
+        # More than one bit for each word of the trace.
         prefix_words=lambda size: max(1, size // 32),
         errors={
             ("ENABLE", "prefix"): (
@@ -459,8 +475,8 @@ SERIES: Final = Series(
     members=tuple(_list_members()),
     enumerators=("KCOV_MODE_INVALID", "KCOV_MODE_UNIQUE_PC", "KCOV_MODE_TRACE_UNIQUE_PC"),
     modes=(
-        # The first version has the feature of later ones as well, so it comes first. Its request
-        # has the other direction.
+        # A kernel with the first version has the feature of later ones as well: the first version
+        # comes first. Its request has the other direction.
         Mode("UNIQUE_PC", PC, _request(UNIQUE_ENABLE_V1, "April 2025", Ioctl(103, "r", 8))),
         # KCOV_UNIQUE_ENABLE and KCOV_RESET_TRACE.
         Mode("UNIQUE_PC", PC, _request(UNIQUE_BITMAP, "July 2025", Ioctl(103, "w", 8), Ioctl(104))),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The saved state of sessions that a softirq section interrupted, wherever this kernel keeps it,
-and whether a task serves a softirq.
+"""The saved state of sessions that softirq sections interrupted, which the kernel keeps per CPU or
+in the task; and whether a task serves a softirq.
 """
 
 from __future__ import annotations
@@ -18,19 +18,17 @@ from kcovdbg.target.struct_layout import find_member
 from kcovdbg.target.target import Target
 from kcovdbg.walk.layout import Layout
 
-# SOFTIRQ_OFFSET of include/linux/preempt.h: set while a softirq is served; higher bits count
-# local_bh_disable().
+# SOFTIRQ_OFFSET of include/linux/preempt.h: the bit is set while a softirq is served; higher bits
+# count local_bh_disable().
 _SERVING_SOFTIRQ: Final = 0x100
-# On PREEMPT_RT softirqs run in tasks that can be preempted: Linux kernel commit 728b478d2d35
-# ("softirq: Add RT specific softirq accounting") (in v5.13). The bits are those of the preemption
-# count.
+# On PREEMPT_RT, softirqs run in tasks that can be preempted, and the task has the count: Linux
+# kernel commit 728b478d2d35 ("softirq: Add RT specific softirq accounting") (in v5.13). It has the
+# same bits as the preemption count.
 _TASK_COUNT: Final = "softirq_disable_cnt"
 
 
 def read_per_cpu(target: Target, layout: Layout) -> Reading[Mapping[int, SavedState]]:
-    """Read ``kcov_percpu_data`` of every possible CPU. It may be absent where the kernel keeps
-    nothing there.
-    """
+    """Read ``kcov_percpu_data`` of every possible CPU, if this kernel keeps state there."""
     if layout.percpu is None or not layout.generation.has(Feature.SAVED_PER_CPU):
         return Reading.of(Source.PER_CPU, {})
     found: dict[int, SavedState] = {}
@@ -70,13 +68,14 @@ def find_saved(
     :param per_cpu: as :func:`read_per_cpu` returns it.
     """
     if layout.generation.has(Feature.SAVED_IN_TASK):
-        return tuple(saved for task in tasks if not (saved := saved_in_task(task)).is_empty)
+        in_tasks = map(saved_in_task, tasks)
+        return tuple(saved for saved in in_tasks if not saved.is_empty)
     by_address = {task.address: task for task in tasks}
     found: list[SavedState] = []
     for cpu, saved in per_cpu.items():
-        # If the saved mode stays when a session is restored, the object says whether one is saved.
-        is_stale = layout.traits.leaves_saved_state and not saved.kcov
-        if saved.is_empty or is_stale:
+        # On some kernels the saved mode stays when a session is restored, but not the object.
+        is_restored = layout.traits.leaves_saved_state and not saved.kcov
+        if saved.is_empty or is_restored:
             continue
         task = by_address.get(current.get(cpu, 0))
         if task is None:
@@ -88,20 +87,27 @@ def find_saved(
 
 
 def saved_in_task(task: TaskFields) -> SavedState:
-    """Return what ``task_struct.kcov_saved_*`` hold (August 2026 and later)."""
-    saved = (task.saved_mode, task.saved_size, task.saved_area, task.saved_kcov)
+    """Return the saved state in ``task_struct.kcov_saved_*`` (August 2026 and later)."""
     return SavedState(
-        "task", task.cpu, task.address, task.pid, task.comm, *saved, task.saved_sequence
+        where="task",
+        cpu=task.cpu,
+        task=task.address,
+        pid=task.pid,
+        comm=task.comm,
+        mode=task.saved_mode,
+        size=task.saved_size,
+        area=task.saved_area,
+        kcov=task.saved_kcov,
+        sequence=task.saved_sequence,
     )
 
 
 def is_serving_softirq(target: Target, task: int, cpu: int | None) -> bool | None:
-    """Return whether a task, or the softirq on top of it, serves a softirq; None where the debug
-    info does not say.
+    """Return whether a softirq is served in a task or on top of it; None if the debug info lacks
+    the count.
 
     :param task: ``struct task_struct *``.
-    :param cpu: the CPU whose current task it is; None for PREEMPT_RT, where the task has the count,
-        running or preempted.
+    :param cpu: the CPU whose current task it is; None on PREEMPT_RT, where each task has a count.
     :raises ReadError: when the count is unreadable.
     """
     try:
@@ -124,9 +130,9 @@ def _find_task_count(target: Target, task: int, *paths: str) -> tuple[int, int] 
 
 def _find_preempt_count(target: Target, cpu: int, task: int) -> tuple[int, int] | None:
     """Return address and size of a CPU's preemption count."""
-    # x86: Linux kernel commit "x86/preempt: Move preempt count to percpu hot section" (in v6.15)
-    # gave back what "x86/percpu: Move preempt_count next to current_task" (in v6.2) had moved.
-    # Elsewhere it is in thread_info, or in the lowcore.
+    # On x86 it is a per-CPU variable, and in pcpu_hot from "x86/percpu: Move preempt_count next to
+    # current_task" (in v6.2) until "x86/preempt: Move preempt count to percpu hot section" (in
+    # v6.15). On s390 it is in the lowcore, elsewhere in thread_info.
     with suppress(KcovdbgError):
         return target.per_cpu("__preempt_count", cpu), 4
     hot = find_member(target, "struct pcpu_hot", ("preempt_count",))
@@ -134,7 +140,7 @@ def _find_preempt_count(target: Target, cpu: int, task: int) -> tuple[int, int] 
         return target.per_cpu("pcpu_hot", cpu) + hot.offset, hot.size
     lowcore = find_member(target, "struct lowcore", ("preempt_count",))
     if lowcore is not None:
-        # s390: each CPU has its own, by whose address all of them see it.
+        # Each CPU has a lowcore.
         pointers = target.symbol("lowcore_ptr").address
         own_lowcore = read_pointer(target, pointers + cpu * target.word_size)
         return own_lowcore + lowcore.offset, lowcore.size

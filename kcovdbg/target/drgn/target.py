@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel that drgn reads: a crash dump, /proc/kcore, a QEMU guest, or memory by a reader of
-kcovdbg.
+"""A kernel that drgn reads: a crash dump, /proc/kcore, a QEMU guest, or memory that a reader of
+kcovdbg reads for drgn.
 """
 
 from __future__ import annotations
@@ -41,10 +41,9 @@ if TYPE_CHECKING:
     from kcovdbg.target.slab_memory import SlabWalk
 
 _Walk = TypeVar("_Walk")
-# With five-level page tables a machine has 52 bits of physical addresses, as arm64 has at most;
-# sections have 27 and more.
+# Physical addresses have at most 52 bits, on x86_64 and arm64; a section of memory has at least 27.
 _MAX_SECTIONS: Final = 1 << 52 - 27
-# include/linux/mmzone.h: SECTION_MARKED_PRESENT, and what can be present or absent in a section.
+# include/linux/mmzone.h: SECTION_MARKED_PRESENT, and SUBSECTION_SHIFT.
 _SECTION_PRESENT: Final = 1
 _SUBSECTION_BITS: Final = 21
 # drgn raises these for the memory or the QMP connection of a QEMU that has ended.
@@ -57,12 +56,12 @@ class DrgnTarget(ProgramTypes):
     Types and symbols are cached. Only one thread at a time may use it, as with any Program.
 
     :param prog: with the kernel's debug info loaded.
-    :param connection: what it is read through.
-    :param read_notes: returns the ELF notes of a dump as they are, with PRSTATUS and VMCOREINFO;
-        empty when there are none.
-    :param code: path of the stripped image that has the kernel's code, None where the image with
-        debug info has it.
-    :param files: those that the user named or that were found: a dump, debug info.
+    :param connection: the connection to a machine.
+    :param read_notes: returns the ELF notes of a dump, with PRSTATUS and VMCOREINFO; empty when
+        there are none.
+    :param code: path of the stripped image that has the kernel's code, None if the image with debug
+        info has it.
+    :param files: the dump and the debug info that the user named or that were found.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class DrgnTarget(ProgramTypes):
 
     @property
     def files(self) -> Iterator[str]:
-        """The files that are read: the dump, and the debug info of the kernel and of modules."""
+        """The dump, and the debug info of the kernel and of modules."""
         yield from self._files
         if self.prog.core_dump_path is not None:
             yield self.prog.core_dump_path
@@ -130,7 +129,7 @@ class DrgnTarget(ProgramTypes):
 
     @cached_property
     def pointer_tag(self) -> int:
-        """The bits of a pointer that are a tag; 0 in kernels without tags."""
+        """The bits of a pointer that hold a tag; 0 in kernels without tags."""
         return find_pointer_tag(self)
 
     @cached_property
@@ -156,11 +155,11 @@ class DrgnTarget(ProgramTypes):
         return _unless_missing(lambda: SlabWalk(self, PageArray(self)))
 
     def forget(self) -> None:
-        """Forget what was kept of memory that stood still: the machine has run."""
+        """Drop memory that was kept, as the machine has run."""
         vars(self).pop("slab", None)
 
     def close(self) -> None:
-        """Close the connection: a machine behind a GDB stub continues. Done at exit as well."""
+        """Close the connection, also done at exit. A machine behind a GDB stub continues."""
         self.connection.close()
 
     def read(self, address: int, size: int) -> bytes:
@@ -172,7 +171,7 @@ class DrgnTarget(ProgramTypes):
         except _GONE_ERRORS:
             raise GoneError(self.name) from None
         except (OverflowError, ValueError, MemoryError):
-            # A size or an address that no address space has.
+            # No address space has this size or address.
             raise ReadError(f"could not read {size} bytes at {address:#x}", address) from None
 
     def cpus(self) -> Sequence[int]:
@@ -183,20 +182,22 @@ class DrgnTarget(ProgramTypes):
         return self._cpus
 
     def assume_cpus(self) -> str | None:
-        """If the mask of possible CPUs is missing, assume those whose registers the dump has, and
-        return a line on it.
+        """If the mask of possible CPUs is missing, assume the CPUs whose registers are in the dump,
+        and return a line that says so.
         """
         try:
             self.cpus()
+            return None
         except ReadError:
-            notes = parse_notes(self.read_notes(), ">" if self.big_endian else "<")
-            count = sum(note.type == NT_PRSTATUS and note.name == "CORE" for note in notes)
-            self._cpus = tuple(range(count))
-            return (
-                f"the mask of possible CPUs is missing: assuming {len(self._cpus)}, by the "
-                f"registers in the dump"
-            )
-        return None
+            pass
+        count = 0
+        for note in parse_notes(self.read_notes(), ">" if self.big_endian else "<"):
+            if note.type == NT_PRSTATUS and note.name == "CORE":
+                count += 1
+        self._cpus = tuple(range(count))
+        return (
+            f"the mask of possible CPUs is missing: assuming {count}, by the registers in the dump"
+        )
 
     def page_ranges(self) -> Iterator[PageRange]:
         prog, size = self.prog, self.type_size("struct page")
@@ -210,17 +211,18 @@ class DrgnTarget(ProgramTypes):
             frames = (1 << prog["SECTION_SIZE_BITS"].value_()) // self.page_size
             for number, section in self._list_sections():
                 first = number * frames
-                # Where an array with page frame 0 would begin. The bits below a page are flags.
+                # The section's array, minus the offset of its first element from page frame 0. The
+                # bits below a page are flags.
                 base = section.section_mem_map.value_() // self.page_size * self.page_size
                 array = base + first * size & word_mask(self.word_size)
-                # An array that cannot be in the kernel has no elements.
+                # A damaged section has no elements.
                 if is_kernel_pointer(self, array):
                     for start, length in self._find_present(section):
                         yield PageRange(first + start, length, array + start * size)
 
     def _list_sections(self) -> Iterator[tuple[int, drgn.Object]]:
-        """Yield the ``struct mem_section`` of each section of memory that is present, with its
-        number.
+        """Yield the number and the ``struct mem_section`` of each section of memory that is
+        present.
         """
         highest = self.symbol("__highest_present_section_nr").address
         count = read_word(self, highest) + 1
@@ -230,7 +232,7 @@ class DrgnTarget(ProgramTypes):
         per_root = self.prog["SECTIONS_PER_ROOT"].value_()
         for first in range(0, count, per_root):
             root = roots[first // per_root]
-            # Without CONFIG_SPARSEMEM_EXTREME, it is an array.
+            # Without CONFIG_SPARSEMEM_EXTREME, a root is an array.
             if root.type_.kind == drgn.TypeKind.POINTER and not root:
                 continue
             for number in range(first, min(first + per_root, count)):
@@ -239,23 +241,23 @@ class DrgnTarget(ProgramTypes):
                     yield number, section
 
     def _find_present(self, section: drgn.Object) -> Iterator[tuple[int, int]]:
-        """Yield the spans of pages that a section has elements for: memory that was added to a
-        machine may have fewer.
+        """Yield the spans of pages that a section has elements for: the first page of each, and its
+        number of pages. Memory that was added to a machine may be a part of a section.
 
         :param section: ``struct mem_section``.
         """
         count = int(1 << self.prog["SECTION_SIZE_BITS"] - _SUBSECTION_BITS)
         present = 0
         # Since Linux kernel commit f46edbd1b151 ("mm/sparsemem: add helpers track active portions
-        # of a section at boot") (in v5.3). Where it cannot be read, elements that never existed are
-        # reported as missing.
+        # of a section at boot") (in v5.3).
         with suppress(AttributeError, drgn.FaultError):
             usage = drgn.Object(self.prog, section.usage.type_, strip_tag(self, int(section.usage)))
             present = self._join_words(usage.subsection_map.value_())
+        if not present:
+            # The map is unknown: elements that never existed are then reported as missing.
+            present = (1 << count) - 1
         frames = (1 << _SUBSECTION_BITS) // self.page_size
-        for is_present, numbers in groupby(
-            range(count), lambda number: not present or present >> number & 1
-        ):
+        for is_present, numbers in groupby(range(count), lambda number: present >> number & 1):
             if is_present:
                 first, *others = numbers
                 yield first * frames, (len(others) + 1) * frames
@@ -279,7 +281,7 @@ class DrgnTarget(ProgramTypes):
             )
         with walking(f"the offset of CPU {cpu}"):
             address = int(variable.address_of_())
-            # Kernels for a single processor have no offsets.
+            # Kernels for a single CPU have no offsets.
             if "__per_cpu_offset" in self.prog:
                 address += self.prog["__per_cpu_offset"][cpu].value_()
                 address &= word_mask(self.word_size)
@@ -287,10 +289,10 @@ class DrgnTarget(ProgramTypes):
         return address
 
     def find_task(self, tid: int) -> int:
-        """Return the ``struct task_struct *`` of a thread by the kernel's table of thread ids, 0
-        where it has none.
+        """Look a thread up in the kernel's table of thread ids.
 
-        :raises ReadError: when the table cannot be read.
+        :return: its ``struct task_struct *``, 0 when there is no such thread.
+        :raises ReadError: when the table is unreadable.
         """
         known = self._tasks.get(tid, 0)
         if known and self._is_thread(known, tid):
@@ -303,19 +305,21 @@ class DrgnTarget(ProgramTypes):
         return found
 
     def _is_thread(self, task: int, tid: int) -> bool:
-        """Return whether memory still holds this thread's task: the end of a thread clears
-        ``thread_pid``.
+        """Return whether the thread still has this task: the kernel clears ``thread_pid`` when a
+        thread ends.
         """
         try:
-            pid, entry = (self.member("struct task_struct", name) for name in ("pid", "thread_pid"))
-            is_same = read_word(self, task + pid.offset, pid.size) == tid
-            return is_same and read_pointer(self, task + entry.offset) != 0
+            pid = self.member("struct task_struct", "pid")
+            if read_word(self, task + pid.offset, pid.size) != tid:
+                return False
+            entry = self.member("struct task_struct", "thread_pid")
+            return read_pointer(self, task + entry.offset) != 0
         except (MissingTypeError, ReadError):
             return False
 
 
 def _unless_missing(make: Callable[[], _Walk]) -> _Walk | None:
-    """Return a walk, None when the debug info or the kernel lacks what it needs."""
+    """Return a walk, None when the kernel lacks a type or a symbol that it needs."""
     try:
         return make()
     except (MissingTypeError, MissingSymbolError):
