@@ -7,7 +7,7 @@ sections.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kcovdbg.abi import record
@@ -30,6 +30,7 @@ from kcovdbg.series import table
 _WORD: Final = 1 << 64
 # Modules are within 2 GiB of the kernel's text.
 _REACH: Final = 1 << 31
+# Limit for the records that are shown.
 _SHOWN: Final = 4
 
 
@@ -53,10 +54,12 @@ def _check_count(state: State) -> Violations:
         if kcov.count is None or not fields.size or _holds_comparisons(kcov.mode):
             continue
         if state.kernel.has_prefix and not kcov.is_enabled and fields.sequence != 1:
-            # A session has ended, and its prefix may have started where the count was before.
+            # A session has ended, which may have had its prefix where the count is read.
             continue
-        # The last mode of an object that is not enabled is unknown: more PCs than comparisons fit.
-        capacity = kcov.capacity if kcov.capacity is not None else fields.size - 1
+        capacity = kcov.capacity
+        if capacity is None:
+            # The last mode is unknown. More PCs than comparisons fit.
+            capacity = fields.size - 1
         if kcov.count > capacity:
             size = state.kernel.bytes_of(fields.size)
             reason = (
@@ -64,7 +67,7 @@ def _check_count(state: State) -> Violations:
                 "area (K10)"
             )
             if record.find_wrapped_place(kcov.count - 1, size) is not None:
-                # Where the last comparison would be.
+                # The last comparison may have been written behind an impossible count.
                 reason = "a kernel before autumn 2026 goes on behind an impossible count (B2)"
             yield kcov_violation(
                 fields.address,
@@ -104,7 +107,7 @@ def _check_comparison_count(state: State) -> Violations:
         elif place is not None:
             message += f": kernels before autumn 2026 write the next one at offset {place:#x}"
         reason = "user space can write it; then the kernel is not at fault yet"
-        # write_comp_data() leaves a count alone that KCOV_ENABLE found: user space resets it.
+        # KCOV_ENABLE does not reset the count.
         if kcov.count < (fields.size or 0):
             reason = (
                 "so many PCs fit: user space may have changed the mode without resetting the count"
@@ -141,7 +144,9 @@ def _check_private_count(state: State) -> Violations:
 def _find_b4_obstacle(state: State) -> str | None:
     if state.proof_problem is None:
         return "B12 checks more"
-    return "the kernel has no symbol _stext" if state.text[0] is None else None
+    if state.text[0] is None:
+        return "the kernel has no symbol _stext"
+    return None
 
 
 @Rule(
@@ -171,8 +176,8 @@ def _check_addresses(state: State) -> Violations:
     for contents in state.buffers:
         buffer, words = contents.buffer, contents.written
         if low < 0 and words and max(words) > high:
-            # On s390x the image is linked to 1 MiB, and modules lie below it: their PCs are
-            # negative numbers.
+            # On s390x the image is linked to 1 MiB, and modules are below it: minus the KASLR
+            # offset, their PCs are negative.
             words = [word - _WORD if word >> 63 else word for word in words]
         if not buffer.encoding.codec.has_plain_pcs or not words:
             continue
@@ -194,7 +199,7 @@ def _check_addresses(state: State) -> Violations:
 
 
 def _comparisons(contents: BufferContents) -> Iterator[tuple[int, record.Comparison]]:
-    """Yield the comparisons of a buffer that could be read, with their numbers."""
+    """Yield the comparisons of a buffer that could be read, each with its number."""
     buffer = contents.buffer
     if not buffer.encoding.codec.has_operands:
         return
@@ -248,14 +253,16 @@ def _check_operands(state: State) -> Violations:
 
 
 def _find_wide_operand(comparison: record.Comparison) -> str | None:
-    """Return the name of the first operand that does not fit the comparison's size, None where both
+    """Return the name of the first operand that does not fit the comparison's size, None if both
     fit or the size is unknown.
     """
-    bits = 8 * comparison.size
+    if comparison.type >= 8:
+        return None
     for name in ("arg1", "arg2"):
         value = getattr(comparison, name)
-        is_extended = value >> bits - 1 == (1 << 64 - bits + 1) - 1
-        if comparison.type < 8 and value >> bits and not is_extended:
+        is_zero_extended = value < 1 << 8 * comparison.size
+        signed = record.signed_value(value, comparison.size)
+        if not is_zero_extended and signed % _WORD != value:
             return name
     return None
 
@@ -307,13 +314,13 @@ def _check_overlay(state: State) -> Violations:
 )
 def _check_points(state: State) -> Violations:
     for wrong in state.wrong_records:
-        buffer, (number, word) = wrong.contents.buffer, wrong.first[0]
+        number, word = wrong.first[0]
         mapped = [_describe_mapping(state, mapping) for mapping in wrong.mappings]
-        near = wrong.neighbors
+        neighbors = wrong.neighbors.items()
         shown = values(
-            records=_describe_records(dict(wrong.first)),
-            before=_describe_records({at: near[at] for at in near if at < number}),
-            after=_describe_records({at: near[at] for at in near if at > number}),
+            records=_describe_records(wrong.first),
+            before=_describe_records(pair for pair in neighbors if pair[0] < number),
+            after=_describe_records(pair for pair in neighbors if pair[0] > number),
             offset=Hex(wrong.offset),
             mapped="; ".join((*mapped, *wrong.problems)),
             vmalloc__before=_describe_area(wrong.vmalloc[0]),
@@ -321,14 +328,14 @@ def _check_points(state: State) -> Violations:
         )
         yield contents_violation(
             wrong.contents,
-            f"{wrong.count} of {buffer.count} records are not coverage points of this build, first "
-            f"number {number}: {word:#x} ({wrong.problem})",
+            f"{wrong.count} of {wrong.contents.buffer.count} records are not coverage points of "
+            f"this build, first number {number}: {word:#x} ({wrong.problem})",
             tuple((name, value) for name, value in shown if value),
         )
 
 
-def _describe_records(words: Mapping[int, int]) -> str:
-    return ", ".join(f"{number}: {word:#x}" for number, word in words.items())
+def _describe_records(records: Iterable[tuple[int, int]]) -> str:
+    return ", ".join(f"{number}: {word:#x}" for number, word in records)
 
 
 def _describe_mapping(state: State, mapping: BufferMapping) -> str:
@@ -352,4 +359,6 @@ def _describe_neighbor(mapping: NextMapping | None) -> str:
 
 
 def _describe_area(area: VmallocArea | None) -> str:
-    return "" if area is None else f"{area.start:#x}, {area.size:#x} bytes, of {area.allocator}()"
+    if area is None:
+        return ""
+    return f"{area.start:#x}, {area.size:#x} bytes, of {area.allocator}()"

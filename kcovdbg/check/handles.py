@@ -17,7 +17,7 @@ from kcovdbg.model.memory import ListLink
 from kcovdbg.model.rule import Hex, Rule, Violation, Violations, values
 from kcovdbg.model.state import Part, State
 
-# The fill of freed and of red-zoned slab objects: include/linux/poison.h.
+# The bytes that fill freed slab objects and their red zones: include/linux/poison.h.
 _POISON: Final = (0x6B, 0xA5, 0x5A, 0xBB, 0xCC)
 _remote_rule = partial(Rule, features=(Feature.REMOTE,))
 
@@ -35,28 +35,29 @@ def _violation(
 
 
 def check_link(about: str, link: ListLink, what: str, *, element: str, member: str) -> Violations:
-    """Check that a list can be followed to its end, and that an element leads back to the one
-    before it.
+    """Check one link of a list: the next element can be reached, and links back to this one.
 
-    :param what: the list, for the message.
-    :param element: the kind of its elements; their addresses have this name among the values.
-    :param member: the member that leads back.
+    :param about: the name of the list in findings.
+    :param what: the list in the message.
+    :param element: the kind of the elements; in the values, it names their addresses.
+    :param member: the member that links back.
     """
     if link.problem is not None:
-        certainty = Certainty.UNKNOWN if link.is_missing else Certainty.CERTAIN
-        reason = "the memory may be missing from the target" if link.is_missing else None
+        certainty, reason = Certainty.CERTAIN, None
+        if link.is_missing:
+            certainty, reason = Certainty.UNKNOWN, "the memory may be missing from the target"
         message = f"{what} is broken: {link.problem}"
-        yield Violation(
-            about, message, values(link=Hex(link.address)), certainty, reason, remote_lock=True
-        )
+        shown = values(link=Hex(link.address))
+        yield Violation(about, message, shown, certainty, reason, remote_lock=True)
     elif link.back is not None and link.back != link.expected:
-        name = f"{link.address:#x}"
-        if element != "area":
+        name = f"the {element} at {link.address:#x}"
+        if element == "area":
             # An area is its own list entry.
-            name = f"the {element} at {name}"
+            name = f"{link.address:#x}"
         message = f"{member} of {name} is {link.back:#x}, not {link.expected:#x}"
-        shown = {element: Hex(link.address), member: Hex(link.back), "expected": Hex(link.expected)}
-        yield Violation(about, message, values(**shown), remote_lock=True)
+        addresses = {element: link.address, member: link.back, "expected": link.expected}
+        shown = values(**{key: Hex(address) for key, address in addresses.items()})
+        yield Violation(about, message, shown, remote_lock=True)
 
 
 @_remote_rule(
@@ -91,6 +92,7 @@ def _check_chain(state: State) -> Violations:
     needs=Part.REMOTE,
 )
 def _check_bucket(state: State) -> Violations:
+    # The number of buckets is a power of 2.
     bits = max(state.buckets.bit_length() - 1, 0)
     for entry in state.handles:
         if entry.handle is None:
@@ -109,16 +111,16 @@ def _check_bucket(state: State) -> Violations:
     needs=Part.REMOTE,
 )
 def _check_unique(state: State) -> Violations:
-    found: dict[int, list[int]] = defaultdict(list)
+    kcovs_of: dict[int, list[int]] = defaultdict(list)
     for entry in state.handles:
         if entry.handle is not None:
-            found[entry.handle].append(entry.kcov or 0)
-    for handle, owners in found.items():
-        if len(owners) > 1:
+            kcovs_of[entry.handle].append(entry.kcov or 0)
+    for handle, kcovs in kcovs_of.items():
+        if len(kcovs) > 1:
             message = (
-                f"it is registered {len(owners)} times: the object found first gets the coverage"
+                f"it is registered {len(kcovs)} times: the object found first gets the coverage"
             )
-            shown = values(handle=Hex(handle), kcovs=name_some(map(hex, owners)))
+            shown = values(handle=Hex(handle), kcovs=name_some(map(hex, kcovs)))
             yield Violation(_name(handle), message, shown, remote_lock=True)
 
 
@@ -165,17 +167,22 @@ def _check_target(state: State) -> Violations:
             continue
         kcov = state.kcovs.get(entry.kcov)
         if kcov is None:
+            # An object that is unreadable is not judged.
             if not state.kernel.is_pointer(entry.kcov):
                 message = f"it leads to {entry.kcov:#x}, which is not an object"
                 yield _violation(entry.handle, message, kcov=Hex(entry.kcov))
-        elif not (kcov.remote and kcov.task):
-            problem = "whose owner is gone" if kcov.remote else "which takes no remote coverage"
-            message = (
-                f"it leads to {name_kcov(kcov.address)}, {problem}: registering it fails with "
-                f"EEXIST"
-            )
-            shown = {"kcov": Hex(entry.kcov), "remote": kcov.remote, "t": Hex(kcov.task or 0)}
-            yield _violation(entry.handle, message, kcovs=(kcov.address,), **shown)
+            continue
+        if kcov.remote and kcov.task:
+            continue
+        problem = "whose owner is gone" if kcov.remote else "which takes no remote coverage"
+        yield _violation(
+            entry.handle,
+            f"it leads to {name_kcov(kcov.address)}, {problem}: registering it fails with EEXIST",
+            kcovs=(kcov.address,),
+            kcov=Hex(entry.kcov),
+            remote=kcov.remote,
+            t=Hex(kcov.task or 0),
+        )
 
 
 @_remote_rule(
@@ -188,28 +195,31 @@ def _check_target(state: State) -> Violations:
 def _check_common(state: State) -> Violations:
     for address, entries in state.handles_of.items():
         known = [entry.handle for entry in entries if entry.handle is not None]
-        common = [*filter(handles.is_common, known)]
+        common = [handle for handle in known if handles.is_common(handle)]
         about = name_kcov(address)
         if len(common) > 1:
             message = f"it has {len(common)} common handles"
             named = name_some(str(handles.decode_handle(handle)) for handle in common)
             yield Violation(about, message, values(handles=named), remote_lock=True)
         kcov = state.kcovs.get(address)
-        task = None if kcov is None else state.task_by_address.get(kcov.task or 0)
-        if len(common) != 1 or task is None:
+        if len(common) != 1 or kcov is None:
             continue
-        handle, carried = common[0], task.kcov_handle
-        if carried is not None and carried != handle:
-            its = str(handles.decode_handle(carried)) if carried else "none"
-            yield Violation(
-                about,
-                f"its common handle is {handles.decode_handle(handle)}, but {name_task(task)}, "
-                f"which registered it, carries {its}",
-                values(handle=Hex(handle), kcov_handle=Hex(carried)),
-                kcovs=(address,),
-                tasks=(task.address,),
-                remote_lock=True,
-            )
+        handle = common[0]
+        task = state.task_by_address.get(kcov.task or 0)
+        if task is None or task.kcov_handle in (None, handle):
+            continue
+        carried = "none"
+        if task.kcov_handle:
+            carried = str(handles.decode_handle(task.kcov_handle))
+        yield Violation(
+            about,
+            f"its common handle is {handles.decode_handle(handle)}, but {name_task(task)}, which "
+            f"registered it, carries {carried}",
+            values(handle=Hex(handle), kcov_handle=Hex(task.kcov_handle or 0)),
+            kcovs=(address,),
+            tasks=(task.address,),
+            remote_lock=True,
+        )
 
 
 @_remote_rule(
@@ -239,9 +249,9 @@ def _check_reachable(state: State) -> Violations:
 def _check_poison(state: State) -> Violations:
     for entry in state.handles:
         for byte in _POISON:
-            handle = int.from_bytes(bytes([byte]) * 8, "little")
-            pointer = handle & word_mask(state.kernel.word_size)
-            if entry.handle == handle or entry.kcov in (pointer, byte):
+            poisoned_handle = int.from_bytes(bytes([byte]) * 8, "little")
+            poisoned_pointer = poisoned_handle & word_mask(state.kernel.word_size)
+            if entry.handle == poisoned_handle or entry.kcov in (poisoned_pointer, byte):
                 yield Violation(
                     f"entry {entry.address:#x}",
                     f"it is filled with {byte:#x}, the pattern of freed memory",

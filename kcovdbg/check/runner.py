@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Applies the rules: once to a dump, and to a live kernel until an inconsistency has persisted."""
+"""Applies the rules: to a dump once, and to a live kernel several times, so that only violations
+that persist are reported.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,16 @@ from kcovdbg.model.state import KernelFacts, Part, StateSource
 from kcovdbg.series import table
 
 UNJUDGED: Final = 3
-"""The exit status where no rule was violated and not every rule could be judged."""
-# Unwinding is slow: limit for the tasks in which a function of KCOV is looked for.
+"""The exit status if no rule was violated, but some rule could not be judged."""
+# Limit for the tasks whose stacks are searched for a function of KCOV, as unwinding is slow.
 _MAX_STACKS: Final = 2000
 _TASKS: Final = Part.TASKS | Part.CURRENT
-# An object that is found by these alone was found in slab memory.
+# The references that the search of slab memory finds.
 _FOUND_IN_SLABS: Final = frozenset(("file", "vmalloc"))
 
 
 class TransienceSearch:
-    """Finds why a violation is transient; reads only what this takes.
+    """Finds the reason why a violation is transient. It reads only the parts that it needs.
 
     :param source: one look at a kernel.
     """
@@ -42,7 +44,7 @@ class TransienceSearch:
         self._read = cache(source.read)
 
     def find(self, violation: Violation) -> str | None:
-        """Return why a violation may be about to be resolved, None if nothing suggests it."""
+        """Return why a violation may be resolved soon, None if nothing suggests that."""
         for kcov in violation.kcovs:
             if self._read(Part.OBJECTS).is_locked(kcov):
                 return f"the lock of {name_kcov(kcov)} is held"
@@ -63,16 +65,17 @@ class TransienceSearch:
         return None
 
     def find_doubtful_object(self, violation: Violation) -> str | None:
-        """Return the object that may have been freed: a live kernel's free slab objects may look
-        allocated.
+        """Return why an object may have been freed, None if nothing suggests that. A free slab
+        object of a live kernel may look allocated.
         """
         for address in violation.kcovs:
             kcov = self._read(Part.OBJECTS).objects.get(address)
             if kcov is None or kcov.fields is None or not kcov.found_by:
                 continue
             if _FOUND_IN_SLABS.issuperset(kcov.found_by):
-                name = name_kcov(address)
-                return f"{name} was found only in slab memory, and may have been freed"
+                return (
+                    f"{name_kcov(address)} was found only in slab memory, and may have been freed"
+                )
         return None
 
     def _name(self, address: int) -> str:
@@ -84,13 +87,14 @@ class TransienceSearch:
 
     @cached_property
     def _busy(self) -> tuple[tuple[int, str], ...]:
-        """The tasks inside a KCOV call that may not have linked a reference or an area yet, each
-        with the function.
+        """The tasks inside a function of KCOV that may not have linked a reference or an area yet,
+        each with the function.
         """
         state = self._read(_TASKS)
-        order = dict.fromkeys((*state.running, *(fields.address for fields in state.task_fields)))
+        every = (fields.address for fields in state.task_fields)
+        running_first = dict.fromkeys((*state.running, *every))
         found: list[tuple[int, str]] = []
-        for address in islice(order, _MAX_STACKS):
+        for address in islice(running_first, _MAX_STACKS):
             stack = self._stack(address) or ()
             function = find_kcov_function(stack)
             if function is not None and not self._shows_reference(address, stack, function):
@@ -98,8 +102,8 @@ class TransienceSearch:
         return tuple(found)
 
     def _shows_reference(self, address: int, stack: Sequence[StackFrame], function: str) -> bool:
-        """Return whether a task that is ending a section still refers to the object, so that it
-        hides nothing.
+        """Return whether a task ends a section and still refers to its object: then it hides no
+        reference.
         """
         task = self._read(_TASKS).tasks_with_state.get(address)
         if task is None or not function.startswith("kcov_remote_stop"):
@@ -111,21 +115,22 @@ class TransienceSearch:
         return not in_softirq and task.session.is_section
 
 
-# Groups of rules in the order in which they are listed; groups of posted series come after B.
+# The groups of rules in the order of their list; groups of posted series come before the last one.
 _GROUPS: Final = (objects, tasks, saved, handles, areas, buffers, cross_object)
 _LAST_GROUP: Final = "X"
-# Pauses in seconds before inconsistent state of a live kernel is read again: a section of a task
-# may last as long as the device that it waits for.
+# Pauses in seconds before an inconsistent live kernel is read again: a task's section lasts as long
+# as it waits for a device.
 _PAUSES: Final = (0.01, 0.05, 0.2, 0.5)
 # Limit for the findings of a rule that are shown: a damaged list may violate a rule once per
 # element.
 _SHOWN: Final = 20
-# Limit for the findings that are kept of a live kernel, whose next look has to find the same ones.
+# Limit for the findings of a rule that are kept of a live kernel, to compare two looks.
 _COMPARED: Final = 4096
-# Limit for the findings that are counted: a looped hash has a hundred thousand objects, each of
-# which violates ten rules.
+# Limit for the findings of a rule that are counted: a looped hash has a hundred thousand objects,
+# each of which violates ten rules.
 _COUNTED: Final = 1 << 14
-_DOUBTS: Final = list(Certainty)
+# The most certain first.
+_CERTAINTIES: Final = list(Certainty)
 
 
 @dataclass(slots=True)
@@ -133,48 +138,46 @@ class _Look:
     """The results of rules in one look at a kernel."""
 
     findings: list[Finding] = field(default_factory=list)
-    """The first ones of each rule and severity."""
+    """The first findings of each rule and severity."""
     left: Counter[tuple[str, Severity]] = field(default_factory=Counter)
-    """How many more there are."""
+    """The number of further findings of each rule and severity."""
     cut: set[str] = field(default_factory=set)
-    """The rules for which counting stopped before the end."""
+    """The rules whose findings were not all counted."""
     obstacles: Counter[str] = field(default_factory=Counter)
-    """Why rules were not applied."""
+    """The number of rules that were not applied, by the reason."""
     unjudged: dict[str, str] = field(default_factory=dict)
-    """The rules that found no violation although data was unreadable, each with that data."""
+    """For each rule that found no violation in incomplete data, what could not be read."""
 
 
 class Report(NamedTuple):
     """The result of a check."""
 
     findings: tuple[Finding, ...]
-    """The first ones of each rule and severity, then one with the number of those that are left
-    out.
-    """
+    """The first findings of each rule and severity, then one finding that stands for the rest."""
     applied: int
     """How many rules were applied."""
     skipped: tuple[tuple[int, str], ...]
     """How many rules were not applied, by the reason."""
     remarks: tuple[str, ...]
-    """Lines on unreadable data, which was not checked, and on disagreements of a live kernel that
-    were gone in a later look.
+    """Lines on unreadable data, which was not checked, and on violations in a live kernel that were
+    gone in a later look.
     """
     unjudged: Mapping[str, str] = MappingProxyType({})
-    """The rules that could not be judged, each with what could not be read: they found no
-    violation, but rest on it.
-    """
+    """As :attr:`_Look.unjudged`."""
 
     @property
     def violations(self) -> int:
-        """How many violations there are, those that are left out included."""
+        """How many violations there are, with those that are left out."""
         return sum(finding.more or 1 for finding in self.findings if finding.severity.is_violation)
 
     @property
     def status(self) -> int:
-        """The exit status: 1 for a violation, otherwise 3 where a rule could not be judged."""
+        """The exit status: 1 for a violation, otherwise 3 if a rule could not be judged."""
         if self.violations:
             return 1
-        return UNJUDGED if self.unjudged else 0
+        if self.unjudged:
+            return UNJUDGED
+        return 0
 
     @property
     def unjudged_text(self) -> str:
@@ -187,15 +190,19 @@ class Report(NamedTuple):
 
 
 def list_rules() -> tuple[Rule, ...]:
-    """Return every rule, those of posted series included, by group and number."""
-    mainline = [rule for module in _GROUPS for rule in rules_of(module)]
-    posted = [rule for series in table.SERIES for rule in series.rules]
-    groups = tuple(dict.fromkeys(rule.name[0] for rule in (*mainline, *posted)))
+    """Return every rule, with those of posted series, by group and number."""
+    rules: list[Rule] = []
+    for module in _GROUPS:
+        rules += rules_of(module)
+    for series in table.SERIES:
+        rules += series.rules
+    groups = list(dict.fromkeys(rule.name[0] for rule in rules))
 
     def order(rule: Rule) -> tuple[bool, int, int]:
-        return rule.name[0] == _LAST_GROUP, groups.index(rule.name[0]), int(rule.name[1:])
+        group, number = rule.name[0], int(rule.name[1:])
+        return group == _LAST_GROUP, groups.index(group), number
 
-    return tuple(sorted((*mainline, *posted), key=order))
+    return tuple(sorted(rules, key=order))
 
 
 def find_rule(name: str) -> Rule | None:
@@ -214,9 +221,9 @@ def check(
     """Check a kernel's KCOV state.
 
     :param source: the first look at the kernel.
-    :param advice: report legal but probably unintended state as well.
-    :param wanted: names of rules; all when it is empty.
-    :param about: objects, as findings name them; all when it is empty.
+    :param advice: whether to report legal but probably unintended state as well.
+    :param wanted: names of rules; empty for all.
+    :param about: objects, by their names in findings; empty for all.
     :param pause: waits before a live kernel is read again.
     """
     kernel = source.read(Part.NOTHING).kernel
@@ -259,8 +266,8 @@ def _count_known(findings: Iterable[Finding]) -> int:
 
 
 def find_violations(source: StateSource, groups: Collection[str]) -> tuple[Finding, ...]:
-    """Return the violations in one look at a kernel that was stopped at a write; none of them
-    counts as transient.
+    """Return the violations in one look at a kernel that was stopped at a write. Transient ones are
+    not recognized.
 
     :param groups: the letters of the groups of rules to apply.
     """
@@ -273,8 +280,7 @@ def find_violations(source: StateSource, groups: Collection[str]) -> tuple[Findi
 
 
 def _shorten(look: _Look, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield of each rule and severity the first findings, and the number of those that are left
-    out.
+    """Yield the first findings of each rule and severity, and a finding that stands for the rest.
 
     :param findings: the findings that persisted.
     """
@@ -296,23 +302,22 @@ def _shorten(look: _Look, findings: Iterable[Finding]) -> Iterator[Finding]:
             if name in look.cut:
                 rest = rest._replace(object=f"at least {more}", is_least=True)
             if alike:
-                # Omitted findings take the lowest certainty of those shown.
-                doubt = max(alike, key=lambda finding: _DOUBTS.index(finding.certainty))
-                rest = rest._replace(certainty=doubt.certainty, reason=doubt.reason)
+                # The rest is as certain as the least certain finding that is shown.
+                least = max(alike, key=lambda finding: _CERTAINTIES.index(finding.certainty))
+                rest = rest._replace(certainty=least.certainty, reason=least.reason)
             yield rest._replace(values=(("more", str(count)),))
 
 
 def _compare(before: Iterable[Finding], after: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the findings that persist, as racing where their values changed."""
+    """Yield the findings that persist; those whose values changed become racing."""
     known_before = {(finding.rule, finding.object): finding for finding in before}
     for finding in after:
         known = known_before.get((finding.rule, finding.object))
         if known is None:
             continue
         has_changed = (known.message, known.values) != (finding.message, finding.values)
-        if Severity.UNKNOWN in (finding.severity, known.severity):
-            yield finding
-        elif known.severity is Severity.RACING or has_changed:
+        is_racing = has_changed or known.severity is Severity.RACING
+        if is_racing and Severity.UNKNOWN not in (finding.severity, known.severity):
             reason = "the kernel is live, and its state changed during the check"
             yield finding._replace(severity=Severity.RACING, reason=reason, causes=())
         else:
@@ -330,7 +335,8 @@ def _look(
 ) -> _Look:
     """Apply rules to one look at the kernel.
 
-    :param finds_transient: whether to find out what is about to become consistent.
+    :param most: limit for the findings of a rule and severity that are kept.
+    :param finds_transient: whether to recognize transient violations.
     """
     parts = Part.NOTHING
     for rule in rules:
@@ -384,9 +390,10 @@ def _find_reason(findings: Iterable[Finding], rule: Rule) -> str:
 
 
 def _report_unjudged(rule: Rule, unread: Sequence[str]) -> Finding:
-    """Return the finding that stands for a rule that could not be judged."""
-    more = "" if len(unread) == 1 else f", and {len(unread) - 1} more"
-    message = f"it could not be judged: {unread[0]}{more}"
+    """Return the finding for a rule that could not be judged."""
+    message = f"it could not be judged: {unread[0]}"
+    if len(unread) > 1:
+        message += f", and {len(unread) - 1} more"
     return Finding(
         rule.name, Severity.UNKNOWN, f"rule {rule.name}", message, (), Certainty.UNKNOWN, unread[0]
     )
@@ -399,7 +406,7 @@ def _judge(
     kernel: KernelFacts,
     search: TransienceSearch | None,
 ) -> Finding:
-    """Return a violation as a finding, with the known bugs that leave it."""
+    """Return a violation as a finding, with the known bugs that can cause it."""
     certainty, reason = violation.certainty, violation.reason
     message = violation.message
     if severity.is_violation and certainty is Certainty.UNKNOWN:
@@ -412,7 +419,7 @@ def _judge(
         if why_transient is not None:
             severity, certainty, reason = Severity.TRANSIENT, Certainty.UNSURE, why_transient
         elif certainty is Certainty.CERTAIN and kernel.generation.missing:
-            # The rule may compare what could not be read.
+            # The rule may compare members that the debug info lacks.
             certainty = Certainty.UNSURE
             reason = f"the debug info lacks {', '.join(kernel.generation.missing)}"
     causes = find_causes(rule.name, kernel, certainty) if severity.is_violation else ()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""S: invariants of saved state, and checks of sessions that rules of tasks (T) share."""
+"""S: invariants of saved state; and the checks of a session, which the rules of tasks (T) use as
+well.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from typing import Final
 
 from kcovdbg.abi import mode as modes
 from kcovdbg.abi.generations import Feature
+from kcovdbg.abi.record import signed_value
 from kcovdbg.check.kcov_functions import find_kcov_function
 from kcovdbg.model.kcov import Kcov, KcovFields, name_some, name_task
 from kcovdbg.model.rule import (
@@ -28,9 +31,9 @@ from kcovdbg.model.task import Role, SavedState, Session, TaskFields
 def with_objects(
     state: State, *, saved: bool = False
 ) -> Iterator[tuple[Session, Kcov, KcovFields]]:
-    """Yield the sessions whose object can be read.
+    """Yield the sessions whose object can be read, each with the object and its fields.
 
-    :param saved: saved sessions rather than sessions in tasks' own fields.
+    :param saved: whether to yield saved sessions, and not those in tasks' own fields.
     """
     for session in state.sessions:
         kcov = state.objects.get(session.kcov or 0)
@@ -39,7 +42,7 @@ def with_objects(
 
 
 def check_member(state: State, fields: TaskFields, member: str) -> Violations:
-    """Check that a member of a task is NULL or may be the address of an object."""
+    """Check that a member of a task is NULL or a possible address of an object."""
     pointer: int | None = getattr(fields, member)
     if pointer and not state.kernel.is_pointer(pointer):
         message = f"its {member} {pointer:#x} is not a kernel address"
@@ -54,18 +57,19 @@ def check_local(state: State, session: Session, kcov: Kcov, fields: KcovFields) 
         ("area", _hex(session.area), _hex(fields.area)),
         ("sequence", session.sequence, fields.sequence),
     )
-    for name, mine, its in pairs:
-        if None not in (mine, its) and mine != its:
-            message = (
-                f"it traces itself with {name} {mine}, but {name} of kcov {fields.address:#x} is "
-                f"{its}"
-            )
-            shown = (
-                ("kcov", hex(fields.address)),
-                (f"task {name}", str(mine)),
-                (f"kcov {name}", str(its)),
-            )
-            yield session_violation(state, session, message, shown)
+    for name, copy, original in pairs:
+        if copy is None or original is None or copy == original:
+            continue
+        message = (
+            f"it traces itself with {name} {copy}, but {name} of kcov {fields.address:#x} is "
+            f"{original}"
+        )
+        shown = (
+            ("kcov", hex(fields.address)),
+            (f"task {name}", str(copy)),
+            (f"kcov {name}", str(original)),
+        )
+        yield session_violation(state, session, message, shown)
 
 
 def _hex(address: int | None) -> Hex | None:
@@ -85,9 +89,9 @@ def check_section(state: State, session: Session, kcov: Kcov, fields: KcovFields
 
 
 def _find_area_problems(state: State, session: Session, fields: KcovFields) -> Iterator[str]:
-    """Yield why a section cannot collect into its area, or not for its object."""
-    start, size = session.area or 0, session.size or 0
+    """Yield the reasons why a section cannot collect into its area, or not for its object."""
     if state.vmalloc is not None and session.area is not None:
+        start, size = session.area, session.size or 0
         area = state.vmalloc.get(start)
         if area is None:
             yield f"its section collects into {start:#x}, which is not the start of a vmalloc area"
@@ -102,15 +106,16 @@ def _find_area_problems(state: State, session: Session, fields: KcovFields) -> I
 def _find_object_problems(
     session: Session, sequence: int, kcov: Kcov, fields: KcovFields
 ) -> Iterator[str]:
-    """Yield what a section and its object disagree on.
+    """Yield the disagreements of a section with its object.
 
-    :param sequence: of the section.
+    :param sequence: the section's sequence.
     """
-    # Sequences wrap, so that only their difference gives the order.
-    ahead = (sequence - (fields.sequence or 0) + (1 << 31)) % (1 << 32) - (1 << 31)
+    # Sequences are ints that wrap: the sign of their difference shows which one is later.
+    ahead = signed_value(sequence - (fields.sequence or 0), 4)
     if ahead > 0:
         yield f"its section has sequence {sequence}, but the object only reached {fields.sequence}"
-    if ahead != 0:
+        return
+    if ahead < 0:
         # The object was disabled during the section, which is legal: the coverage will be
         # discarded.
         return
@@ -126,8 +131,8 @@ def _find_object_problems(
 
 
 def check_owner_mark(state: State, session: Session, fields: KcovFields) -> Violations:
-    """Check the mark of the owner of a KCOV_REMOTE_ENABLE, on kernels where it is in the task's own
-    ``kcov``.
+    """Check the fields of a task that owns an object by KCOV_REMOTE_ENABLE, on kernels where the
+    task's ``kcov`` marks it as the owner.
     """
     if state.kernel.has(Feature.OWNER_MEMBER):
         return
@@ -166,12 +171,14 @@ def _shown(saved: SavedState) -> Shown:
     detail="Some unmerged kernels do not reset saved_mode.",
 )
 def _check_whole(state: State) -> Violations:
-    keeps_mode = state.kernel.leaves_saved_state
     for cpu, saved in state.cpu_states.items():
-        is_left = bool(saved.size or saved.area)
-        if not keeps_mode:
+        if saved.kcov:
+            continue
+        if state.kernel.leaves_saved_state:
+            is_left = bool(saved.size or saved.area)
+        else:
             is_left = not saved.is_empty
-        if not saved.kcov and is_left:
+        if is_left:
             current = state.current.get(cpu)
             yield Violation(
                 f"CPU {cpu}",
@@ -253,15 +260,13 @@ def _check_left_over(state: State) -> Violations:
         shown = _shown(saved)
         if not saved.kcov:
             message = "its saved state has no object, but is not empty"
+            yield task_violation(fields, message, shown)
         elif fields.kcov_softirq == 0:
             message = (
                 "a session of its own is saved, but it is not in a softirq section: it lost that "
                 "session"
             )
-            shown += (("kcov_softirq", "0"),)
-        else:
-            continue
-        yield task_violation(fields, message, shown)
+            yield task_violation(fields, message, (*shown, ("kcov_softirq", "0")))
 
 
 @Rule(
@@ -276,22 +281,24 @@ def _check_cpu_areas(state: State) -> Violations:
     if not state.irq_areas:
         # kcov_init() has not run yet.
         return
-    owners: dict[int, list[int]] = defaultdict(list)
-    sizes: dict[int, list[int]] = defaultdict(list)
+    cpus_with_area: dict[int, list[int]] = defaultdict(list)
+    cpus_with_size: dict[int, list[int]] = defaultdict(list)
     for cpu, saved in state.cpu_states.items():
         area = saved.irq_area
         if area == 0:
             yield Violation(f"CPU {cpu}", "it has no area for softirq sections", values(irq_area=0))
         if not area:
             continue
-        owners[area].append(cpu)
-        found = None if state.vmalloc is None else state.vmalloc.get(area)
-        if found is not None:
-            sizes[state.kernel.page_align(found.size)].append(cpu)
-        elif state.vmalloc is not None:
+        cpus_with_area[area].append(cpu)
+        if state.vmalloc is None:
+            continue
+        memory = state.vmalloc.get(area)
+        if memory is None:
             message = f"its area for softirq sections {area:#x} is not the start of a vmalloc area"
             yield Violation(f"CPU {cpu}", message, values(irq_area=Hex(area)))
-    for area, cpus in owners.items():
+        else:
+            cpus_with_size[state.kernel.page_align(memory.size)].append(cpu)
+    for area, cpus in cpus_with_area.items():
         if len(cpus) > 1:
             named = name_some(map(str, cpus))
             yield Violation(
@@ -299,8 +306,8 @@ def _check_cpu_areas(state: State) -> Violations:
                 f"CPUs {named} share one area for softirq sections",
                 values(irq_area=Hex(area)),
             )
-    usual = max(sizes, key=lambda size: len(sizes[size]), default=0)
-    for size, cpus in sizes.items():
+    usual = max(cpus_with_size, key=lambda size: len(cpus_with_size[size]), default=0)
+    for size, cpus in cpus_with_size.items():
         if size != usual:
             message = (
                 f"its area for softirq sections has {size} bytes, but those of other CPUs have "

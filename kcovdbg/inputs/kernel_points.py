@@ -33,7 +33,7 @@ class FunctionPoint(NamedTuple):
     frames: tuple[Frame, ...]
 
 
-# Limit for modules that are named in remarks.
+# Limit for the modules that are named in remarks.
 _NAMED: Final = 3
 
 
@@ -42,9 +42,9 @@ class ModuleCode(NamedTuple):
 
     module: LoadedModule
     table: LocationTable | None
-    """With blocks; None where there is none."""
+    """The table of its code, with blocks; None if there is none."""
     problem: str = ""
-    """Why there is none."""
+    """Why there is no table."""
 
 
 class KernelPoints:
@@ -68,9 +68,8 @@ class KernelPoints:
     def require_table(self, *, needs_points: bool) -> LocationTable:
         """Return the table of the coverage points.
 
-        :param needs_points: whether a table without points is of no use; executed addresses need
-            none.
-        :raises CapabilityError: when there is none, or none yet.
+        :param needs_points: whether the table must have points; executed addresses need none.
+        :raises CapabilityError: when there is no such table, or it is still being built.
         """
         awaited = self._names.awaited_table
         if awaited is None:
@@ -97,23 +96,23 @@ class KernelPoints:
         return table
 
     def find_sets(self) -> Sequence[CodeAddresses] | None:
-        """Return the PCs that the kernel and its modules can record; None where they are unknown,
-        or not known yet.
+        """Return the PCs that the kernel and its modules can record; None if they are unknown, or
+        will be known once the table is built.
         """
         awaited = self._names.awaited_table
         if awaited is None or awaited.is_awaited:
             return None
         table = awaited.found
-        image = self._in_code if table is None else table_points(table)
+        image = self._points_in_code if table is None else table_points(table)
         if image is None:
             return None
         modules = self._code.modules or ()
         return (image, *find_module_sets(modules, self._code.module_files))
 
     @cached_property
-    def _in_code(self) -> CodeAddresses | None:
-        """The points in the image's code, for a kernel whose debug info makes no table; None where
-        there is no code, or none is found.
+    def _points_in_code(self) -> CodeAddresses | None:
+        """The points in the image's code, for a kernel without a table; None if the image has no
+        code or no points.
         """
         if self._code.image is None:
             return None
@@ -133,15 +132,15 @@ class KernelPoints:
 
     @property
     def of_modules(self) -> Mapping[int, PointKind]:
-        """The points of modules that traces have records in, where they are known."""
+        """The known points of the modules that traces have records in."""
         if not isinstance(self._code.lines, TraceModules):
             return {}
         return self._code.lines.find_points()
 
     def find_modules(self, pcs: Iterable[int] | None = None) -> Iterator[ModuleCode]:
-        """Yield loaded modules, with the tables of those whose files with debug info are at hand.
+        """Yield loaded modules, each with its table if the user named its file with debug info.
 
-        :param pcs: only modules that have one of these; None for all.
+        :param pcs: yield only modules that have one of these PCs; None for all modules.
         """
         files, modules = self._code.module_files, self._code.modules or ()
         if pcs is not None:
@@ -155,7 +154,7 @@ class KernelPoints:
             yield self._module_codes[module]
 
     def find_module_tables(self, pcs: Iterable[int] | None = None) -> list[LocationTable]:
-        """Return the tables of modules whose files with debug info are at hand.
+        """Return the tables of loaded modules.
 
         :param pcs: as of :meth:`find_modules`.
         """
@@ -167,7 +166,10 @@ class KernelPoints:
         table = self._names.table
         texts = () if table is None else table.text_ranges()
         ranges = [(text.start, text.end) for text in texts]
-        return set[int]().union(*(as_counts(one.counts).outside(ranges) for one in traces))
+        found: set[int] = set()
+        for trace in traces:
+            found.update(as_counts(trace.counts).outside(ranges))
+        return found
 
     @property
     def lacks_modules(self) -> bool:
@@ -178,7 +180,8 @@ class KernelPoints:
         return any(one.table is None for one in self._module_codes.values())
 
     def explain_modules(self, pcs: Iterable[int]) -> list[str]:
-        """Return a line for each module of which only lines with records are known, and why.
+        """Return a line for each module without a table: of its lines, only those with records are
+        known.
 
         :param pcs: recorded PCs; modules without one of them are left out.
         """
@@ -198,10 +201,10 @@ class KernelPoints:
         return None if table is None else find_block_starts(table)
 
     def find_in_function(self, function: str) -> Sequence[FunctionPoint]:
-        """Return the points in a function's own code, read from the kernel's image without its
-        table, which has those of inlined copies as well.
+        """Return the points in a function's own code, without those of its inlined copies. They are
+        found in the kernel's image.
 
-        :return: empty where the image has no such function, or no code.
+        :return: empty if the image has no such function, or no code.
         """
         if self._code.image is None:
             return ()
@@ -215,8 +218,8 @@ class KernelPoints:
         return self._locate(sorted(rows))
 
     def find_in_module(self, function: str) -> tuple[str, Sequence[FunctionPoint]] | None:
-        """Return a loaded module and the points of its function as recorded, from its code in
-        memory; None where none has it.
+        """Return the name of the loaded module that has a function, and the points in the
+        function's code in memory; None if no module has it.
 
         :raises KcovdbgError: when a module has it, but its points cannot be found.
         """
@@ -256,9 +259,9 @@ class KernelPoints:
 
 
 def _read_module(module: LoadedModule, path: str | None) -> ModuleCode:
-    """Return a module with the table that is made of its file.
+    """Return a module with the table of its file.
 
-    :param path: None where its file is not at hand.
+    :param path: the file; None if the user did not name it.
     """
     from kcovdbg.symbols.table_builder import make_module_table
 

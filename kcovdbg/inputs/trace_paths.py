@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The trace files that arguments name, and those that they may name on behalf of another
-program.
+"""The paths of trace files in arguments, and the files to which another program's arguments are
+confined.
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ _NAMED: Final = 8
 class FileConfinement:
     """Confines commands to one directory and to single trace files.
 
-    Links are followed before a path is judged.
+    Links are followed before a path is judged; the paths here have none.
     """
 
     folder: Path | None = None
-    """Trace files in it may be read, and new files are written there; resolved.
-
-    None for no directory.
+    """The directory whose trace files may be read, and in which new files are written; None for no
+    directory.
     """
     traces: tuple[Path, ...] = ()
-    """Further trace files that may be read; resolved."""
+    """Further trace files that may be read."""
 
     def find_input(self, name: str) -> Path:
         """Return the path of a trace file, of a directory of trace files, or of a pattern of their
@@ -51,8 +50,10 @@ class FileConfinement:
         except (OSError, ValueError) as error:
             # A null character in a path is a ValueError.
             raise KcovdbgError(f"'{name}': not a path") from error
-        is_new = not path.exists() and is_pattern(path.name)
-        if path not in self.traces and not self._is_inside(path.parent if is_new else path):
+        folder_or_file = path
+        if not path.exists() and is_pattern(path.name):
+            folder_or_file = path.parent
+        if path not in self.traces and not self._is_inside(folder_or_file):
             raise KcovdbgError(
                 f"'{name}': outside the directory for trace files", hint=self._hint()
             )
@@ -71,13 +72,13 @@ class FileConfinement:
     def find_output(self, name: str) -> Path:
         """Return the path of a new file in the directory.
 
-        :param name: without a directory.
-        :raises KcovdbgError: when there is no directory, the name is not a plain one, or the file
-            exists.
+        :param name: the file's name, without a directory.
+        :raises KcovdbgError: when there is no directory, when the name has a directory or begins
+            with a dot or a dash, or when the file exists.
         """
         if self.folder is None:
             raise KcovdbgError("no directory to write to", hint="kcovdbg mcp -o DIR names one")
-        # Path.name drops a slash at the end.
+        # Path.name would drop a slash at the end.
         has_directory = name != os.path.basename(name)  # noqa: PTH119
         if not name or has_directory or name.startswith((".", "-")) or "\0" in name:
             raise KcovdbgError(
@@ -107,10 +108,10 @@ class FileConfinement:
 
 
 def confine(path: str, confinement: FileConfinement | None) -> tuple[str, Path | None]:
-    """Return the path of a file that an argument names, and the directory in which it must still be
-    when it is opened.
+    """Return the path of a file in an argument, and the directory that it must still be in when it
+    is opened; None for any directory.
 
-    :raises KcovdbgError: when arguments may not name it.
+    :raises KcovdbgError: when the file is outside of the confinement.
     """
     if not path:
         raise UsageError(f"{FILE} names no file", hint=f"{FILE}PATH, as in {FILE}boot.kcov")
@@ -126,7 +127,7 @@ def confine(path: str, confinement: FileConfinement | None) -> tuple[str, Path |
 
 
 def find_input_traces(word: str) -> Iterator[str]:
-    """Iterate over the trace files that a buffer's name names, and their side files."""
+    """Iterate over the trace files that a buffer's name stands for, and their side files."""
     if word.startswith(FILE):
         with contextlib.suppress(KcovdbgError, OSError):
             for path in find_traces(word.removeprefix(FILE)):

@@ -24,23 +24,23 @@ from kcovdbg.model.task import Role, SavedState, Session, Task, TaskFields, Task
 
 
 class PointProof(Protocol):
-    """The code of a kernel's image and of its loaded modules."""
+    """Judges records by the code of a kernel's image and of its loaded modules."""
 
     def problem(self) -> str | None:
-        """Return why nothing can be judged, None when it can."""
+        """Return why no record can be judged, None when records can be."""
 
     def judge(
         self, pcs: Collection[int], codec: Codec, read: ReadMemory
     ) -> tuple[Mapping[int, str], Collection[int]]:
-        """Return the impossible PCs, each with what is there instead of a callback, and the PCs
-        that callbacks for comparisons record.
+        """Return the PCs that no callback records, each with a description of the code there, and
+        the PCs that callbacks for comparisons record.
 
-        :param pcs: as recorded.
+        :param pcs: minus the KASLR offset, as recorded.
         """
 
 
 class NextMapping(NamedTuple):
-    """A mapping next to one of a buffer."""
+    """A mapping next to a buffer's mapping."""
 
     start: int
     end: int
@@ -50,7 +50,7 @@ class NextMapping(NamedTuple):
 
 
 class BufferMapping(NamedTuple):
-    """A mapping of a buffer in user space, and what is next to it."""
+    """A mapping of a buffer in user space, and its neighbors."""
 
     pid: int | None
     start: int
@@ -67,9 +67,8 @@ _T = TypeVar("_T")
 
 
 class Part(Flag):
-    """The parts that a reader can be asked for.
-
-    Asking for a part reads it, and what is needed to interpret it, once.
+    """The parts of a State. A reader reads a part when it is first asked for it, and the structures
+    that are needed to interpret it.
     """
 
     NOTHING = 0
@@ -123,7 +122,9 @@ class Part(Flag):
 
 
 class Source(str, Enum):
-    """A structure that was searched; what could not be read of it is in :attr:`State.lacking`."""
+    """A kind of structures that are searched. :attr:`State.lacking` has what could not be read of
+    each source.
+    """
 
     TASKS = "tasks"
     CURRENT = "current"
@@ -134,12 +135,12 @@ class Source(str, Enum):
     FILES = "files"
     VMALLOC = "vmalloc"
     OBJECTS = "objects"
-    """The objects that were found, as structures."""
+    """The fields of the objects that were found."""
     COUNTS = "counts"
     """The counts of the objects' and the sessions' buffers."""
     SLAB = "slab"
     LOST = "lost"
-    """Buffers whose object was not found: it could not be read, or there is none any more."""
+    """Buffers whose object was not found: it is unreadable, or it was freed."""
     LOCKS = "locks"
     EXITS = "exits"
     SOFTIRQS = "softirqs"
@@ -154,7 +155,7 @@ class Source(str, Enum):
 
 
 class Extent(str, Enum):
-    """How much of something was read."""
+    """How much of the data was read."""
 
     WHOLE = "whole"
     PART = "part"
@@ -162,24 +163,26 @@ class Extent(str, Enum):
 
 
 class Lack(NamedTuple):
-    """The parts of a source that could not be read."""
+    """The data of a source that could not be read."""
 
     lines: tuple[str, ...] = ()
-    """Each on something that is missing; none where the source was read whole."""
+    """A line for each structure that is missing; empty if the whole source was read."""
     is_total: bool = False
-    """Whether nothing of it could be read."""
+    """Whether nothing of the source could be read."""
 
     @property
     def extent(self) -> Extent:
-        """How much of it was read."""
+        """How much of the source was read."""
         if not self.lines:
             return Extent.WHOLE
-        return Extent.NONE if self.is_total else Extent.PART
+        if self.is_total:
+            return Extent.NONE
+        return Extent.PART
 
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[_T]):
-    """The data of some structures, and what of it could not be read, by where it was looked for."""
+    """The data of some structures, and what could not be read, by source."""
 
     found: _T
     lacking: Mapping[Source, Lack] = field(default_factory=dict)
@@ -188,13 +191,14 @@ class Reading(Generic[_T]):
     def of(
         source: Source, found: _T, lines: Iterable[str] = (), *, is_total: bool | None = None
     ) -> Reading[_T]:
-        """Return the data of one source, with lines on what is missing.
+        """Return the data of one source.
 
-        :param is_total: whether nothing could be read; by default if nothing was found.
+        :param lines: a line for each structure that is missing.
+        :param is_total: whether nothing could be read; by default, whether nothing was found.
         """
-        return Reading(
-            found, {source: Lack(tuple(lines), not found if is_total is None else is_total)}
-        )
+        if is_total is None:
+            is_total = not found
+        return Reading(found, {source: Lack(tuple(lines), is_total)})
 
     @property
     def is_whole(self) -> bool:
@@ -203,7 +207,7 @@ class Reading(Generic[_T]):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Lines on all that is missing."""
+        """A line for each structure that is missing."""
         return tuple(line for lack in self.lacking.values() for line in lack.lines)
 
 
@@ -227,7 +231,7 @@ class KernelFacts:
     modes: Mapping[str, int]
     """``enum kcov_mode``."""
     mode_flags: int
-    """The bits of a task's mode word that are flags, not part of the mode."""
+    """The bits of a task's mode word that are flags and not part of the mode."""
     mode_numbers: ModeNumbers
     size_limit: int
     """The largest size, in words, that KCOV_INIT_TRACE accepts: ``INT_MAX`` divided by the size of
@@ -240,7 +244,7 @@ class KernelFacts:
     leaves_saved_state: bool
     """Whether a CPU's saved mode and sequence stay when a session is restored."""
     buffers: int
-    """Number of buffers of its size that an object has."""
+    """Number of buffers that an object has; all have its size."""
     live: bool
     """Whether the kernel runs while it is read."""
     is_rt: bool
@@ -251,7 +255,10 @@ class KernelFacts:
         return self.generation.has(feature)
 
     def modes_called(self, *parts: str) -> frozenset[int]:
-        """Return the modes whose names contain one of some texts, in capital letters."""
+        """Return the modes whose names contain one of the parts.
+
+        :param parts: in capital letters.
+        """
         found: set[int] = set()
         for name, number in self.modes.items():
             if any(part in name.upper() for part in parts):
@@ -259,7 +266,7 @@ class KernelFacts:
         return frozenset(found)
 
     def bytes_of(self, words: int) -> int:
-        """Return the size in bytes of so many words of a buffer."""
+        """Return the size in bytes of a number of words of a buffer."""
         return words * self.buffer_word
 
     def page_align(self, size: int) -> int:
@@ -271,12 +278,13 @@ class KernelFacts:
         return self.page_align(area.size) // self.buffer_word
 
     def is_pointer(self, address: int) -> bool:
-        """Return whether this can be the address of a structure in the kernel."""
+        """Return whether an address can be that of a structure in the kernel."""
         return is_aligned_in(self.kernel_range, address, self.word_size)
 
 
 _OF_TASKS: Final = (Source.TASKS, Source.PER_CPU, Source.CURRENT)
-# LOST leads to no object: where all of these were read whole, a buffer without an object is leaked.
+# LOST is not among them, as it leads to no object: a buffer without an object is leaked if all of
+# these were read whole.
 _OF_OBJECTS: Final = (
     *_OF_TASKS,
     Source.FILES,
@@ -310,7 +318,7 @@ _SOURCES: Final[Mapping[Part, tuple[Source, ...]]] = {
 }
 
 
-# Where nothing of the main source of a part was read, nothing of the part was.
+# The main source of a part: if nothing of it was read, nothing of the part was read.
 _MAIN: Final[Mapping[Part, Source]] = {
     Part.TASKS: Source.TASKS,
     Part.ALL_TASKS: Source.TASKS,
@@ -325,7 +333,7 @@ _MAIN: Final[Mapping[Part, Source]] = {
 
 
 def sources_of(parts: Part, kernel: KernelFacts) -> tuple[Source, ...]:
-    """Return the sources that parts of a kernel's State rest on."""
+    """Return the sources from which parts of a kernel's State are read."""
     found: dict[Source, None] = {}
     for part in Part:
         if part is Part.NOTHING or part not in parts:
@@ -345,7 +353,7 @@ class BufferContents:
 
     buffer: Buffer
     kcov: int
-    """The object that it belongs to or collects for."""
+    """The object whose buffer it is, or for which a section collects into it."""
     section: TaskFields | None = None
     """The task whose section collects into it; None for an object's own buffer, which user space
     can write.
@@ -353,15 +361,15 @@ class BufferContents:
 
     @property
     def about(self) -> str:
-        """Its name in findings."""
+        """The buffer's name in findings."""
         if self.section is None:
             return name_kcov(self.kcov)
         return f"area {self.buffer.address or 0:#x} of {name_task(self.section)}"
 
     @property
     def written(self) -> Sequence[int]:
-        """The words with the addresses of the records, without the last one: the count is raised
-        before it is written.
+        """The address word of each record but the last one, which may not be written yet: the
+        kernel raises the count first.
         """
         return pc_words(self.buffer.words, self.buffer.encoding)[: max(self.buffer.count - 1, 0)]
 
@@ -373,13 +381,13 @@ class WrongRecords:
     contents: BufferContents
     count: int
     first: tuple[tuple[int, int], ...]
-    """Numbers and words of the first ones."""
+    """Number and word of each of the first wrong records."""
     problem: str
-    """Why the first one cannot have been written."""
+    """Why no callback can have written the first one."""
     neighbors: Mapping[int, int]
-    """Words of the records before and after the first one, by their numbers."""
+    """Words of the records before and after the first wrong one, by number."""
     offset: int
-    """Distance of the first one from the start of the buffer, in bytes."""
+    """Distance of the first wrong record from the start of the buffer, in bytes."""
     mappings: tuple[BufferMapping, ...] = ()
     """The buffer's mappings in user space."""
     vmalloc: tuple[VmallocArea | None, VmallocArea | None] = (None, None)
@@ -389,10 +397,7 @@ class WrongRecords:
 
 
 class _Member(Generic[_T]):
-    """A member of a State.
-
-    Reading it raises LookupError where the part that has it was not asked for.
-    """
+    """A member of a State. Reading it raises LookupError if its part was not asked for."""
 
     def __init__(self, part: Part) -> None:
         self._part = part
@@ -417,15 +422,11 @@ class _Members:
     """The tasks with KCOV state."""
     all_tasks = _Member[tuple[Task, ...]](Part.ALL_TASKS)
     current = _Member[Mapping[int, int]](Part.CURRENT)
-    """Each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left out.
-    """
+    """Each CPU's current task, ``struct task_struct *``; CPUs are left out if it is unreadable."""
     saved = _Member[tuple[SavedState, ...]](Part.SAVED)
     """The sessions that are saved now."""
     cpu_states = _Member[Mapping[int, SavedState]](Part.SAVED)
-    """``kcov_percpu_data`` of each CPU, on kernels that keep state there.
-
-    Its task, the CPU's current one, is unknown here.
-    """
+    """``kcov_percpu_data`` of each CPU, on kernels that keep state there; ``task`` is None."""
     handles = _Member[tuple[RemoteHandle, ...]](Part.REMOTE)
     buckets = _Member[int](Part.REMOTE)
     """Number of buckets of ``kcov_remote_map``."""
@@ -433,7 +434,7 @@ class _Members:
     areas = _Member[tuple[Area, ...]](Part.AREAS)
     files = _Member[tuple[KcovFile, ...]](Part.FILES)
     vmalloc = _Member[Mapping[int, VmallocArea] | None](Part.VMALLOC)
-    """All vmalloc areas by their start; None where they cannot be listed to the end."""
+    """All vmalloc areas by their start; None if they cannot be listed to the end."""
     kcov_areas = _Member[tuple[VmallocArea, ...]](Part.VMALLOC)
     """The vmalloc areas that KCOV allocated, as far as they can be listed."""
     objects = _Member[Mapping[int, Kcov]](Part.OBJECTS)
@@ -441,36 +442,36 @@ class _Members:
     lists_vmas = _Member[bool](Part.OBJECTS)
     """Whether the target can list mappings."""
     hash_links = _Member[tuple[ListLink, ...]](Part.LINKS)
-    """Links of ``kcov_remote_map``; none where it is unreadable."""
+    """Links of ``kcov_remote_map``; none if it is unreadable."""
     area_links = _Member[tuple[ListLink, ...]](Part.LINKS)
-    """Links of ``kcov_remote_areas``; none where it is unreadable."""
+    """Links of ``kcov_remote_areas``; none if it is unreadable."""
     remote_lock_held = _Member[bool | None](Part.LOCKS)
-    """``kcov_remote_lock``, which protects the hash and the lists of areas; None where it is
-    unreadable.
+    """Whether ``kcov_remote_lock`` is held, which protects the hash and the lists of areas; None if
+    it is unreadable.
     """
     cpu_lock_owners = _Member[Mapping[int, int]](Part.LOCKS)
-    """The task that holds the lock of each CPU's ``kcov_percpu_data``, where the lock has an
-    owner.
+    """The task that holds the lock of each CPU's ``kcov_percpu_data``, on kernels whose locks have
+    an owner.
     """
     dead = _Member[Mapping[int, bool | None]](Part.EXITS)
-    """Whether each exiting task with an object is past ``exit_notify()``; None where unknown."""
+    """Whether each exiting task with an object is past ``exit_notify()``; None if unknown."""
     serving_softirq = _Member[Mapping[int, bool | None]](Part.SOFTIRQS)
-    """Whether the CPU of each task in a softirq section (on PREEMPT_RT, the task) serves a softirq;
-    None where unknown.
+    """For each task in a softirq section, whether its CPU serves a softirq (on PREEMPT_RT, whether
+    the task does); None if unknown.
     """
     carriers = _Member[tuple[Carrier, ...]](Part.CARRIERS)
     buffers = _Member[tuple[BufferContents, ...]](Part.BUFFERS)
-    """The buffers of objects in their first session, and of sections; others may hold records of an
-    earlier mode.
+    """The buffers of objects in their first session, and of sections. Other buffers may hold
+    records of an earlier mode.
     """
     wrong_records = _Member[tuple[WrongRecords, ...]](Part.PROOF)
-    """The records that no callback can have written, by buffer: of enabled objects and of sections,
-    or of those that were asked for.
+    """For each buffer, the records that no callback can have written. The buffers are those of
+    enabled objects and of sections, or those that were asked for.
     """
     proof_problem = _Member[str | None](Part.PROOF)
-    """Why the code cannot say whether a record can have been written; None where it can."""
+    """Why records cannot be judged by the code; None if they can."""
     text = _Member[tuple[int | None, int | None]](Part.TEXT)
-    """``_stext`` and ``_etext``, with the KASLR offset; None where the kernel lacks the symbol."""
+    """``_stext`` and ``_etext``, with the KASLR offset; None if the kernel lacks the symbol."""
     devices = _Member[tuple[DeviceState, ...]](Part.DEVICES)
     device_sessions = _Member[tuple[DeviceSession, ...]](Part.DEVICE_SESSIONS)
     series = _Member[Mapping[str, Any]](Part.SERIES)
@@ -488,9 +489,9 @@ class State(_Members):
     read: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The members that were asked for, by name."""
     lacking: Mapping[Source, Lack] = field(default_factory=dict)
-    """Everything that could not be read, by where it was looked for."""
+    """Everything that could not be read, by source."""
     stacks: Mapping[int, tuple[StackFrame, ...] | None] = field(default_factory=dict, repr=False)
-    """The stacks that were asked for, by task; None for one that cannot be unwound."""
+    """The stacks that were asked for, by task; None for a stack that cannot be unwound."""
     syscalls: Mapping[int, TaskSyscall] = field(default_factory=dict, repr=False)
     """The system calls that were asked for, by task."""
 
@@ -500,7 +501,7 @@ class State(_Members):
     def lacks(self, *sources: Source) -> tuple[str, ...]:
         """Return what could not be read of some sources.
 
-        :raises LookupError: when one was not read at all.
+        :raises LookupError: when the reader was not asked for a source.
         """
         lines: dict[str, None] = {}
         for source in sources:
@@ -511,19 +512,18 @@ class State(_Members):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Everything that could not be read; each a line."""
+        """A line for each structure that could not be read."""
         return self.lacks(*self.lacking)
 
     def unread(self, parts: Part) -> tuple[str, ...]:
-        """Return what could not be read of all that some parts rest on."""
-        # A reader that was asked for some parts has read what they rest on, and no source that the
-        # kernel lacks.
+        """Return what could not be read of the sources of some parts."""
+        # A reader skips sources that the kernel lacks.
         read = [source for source in sources_of(parts, self.kernel) if source in self.lacking]
         return self.lacks(*read)
 
     def extent(self, parts: Part) -> Extent:
-        """Return how much was read of what some parts rest on: nothing if the main source of
-        one of them was not read at all.
+        """Return how much was read of the sources of some parts: nothing, if nothing was read of
+        the main source of one of the parts.
         """
         if not self.unread(parts):
             return Extent.WHOLE
@@ -534,16 +534,18 @@ class State(_Members):
         return Extent.NONE if Extent.NONE in extents else Extent.PART
 
     def say_absent(self, said: str, parts: Part) -> str:
-        """Return a sentence that something is absent from some parts, or that this is unknown where
-        these are not whole.
+        """Return a sentence that something is absent, with a restriction if some parts were not
+        read whole.
         """
         unread = self.unread(parts)
-        return f"{said} in what could be read; unknown: {unread[0]}" if unread else said
+        if unread:
+            return f"{said} in what could be read; unknown: {unread[0]}"
+        return said
 
     def find_task(self, tid: int) -> Task:
-        """Return the task with a thread id. Idle tasks share 0: one with KCOV state comes first.
+        """Return the task with a thread id. Idle tasks share 0: one with KCOV state is preferred.
 
-        :raises KcovdbgError: if there is none, or it is among those that could not be read.
+        :raises KcovdbgError: if there is no such task, or it could not be read.
         """
         found = [task for task in self.all_tasks if task.fields.pid == tid]
         if not found:
@@ -554,11 +556,13 @@ class State(_Members):
         return next(with_state, found[0])
 
     def doubt(self, parts: Part) -> tuple[Certainty, str | None]:
-        """Return how certain it is that something does not exist which was not found in some parts,
-        and why that is unknown.
+        """Return how certain it is that something does not exist because it is not in some parts,
+        and the reason of a doubt.
         """
         unread = self.unread(parts)
-        return (Certainty.UNKNOWN, unread[0]) if unread else (Certainty.CERTAIN, None)
+        if unread:
+            return Certainty.UNKNOWN, unread[0]
+        return Certainty.CERTAIN, None
 
     @cached_property
     def task_by_address(self) -> Mapping[int, TaskFields]:
@@ -617,7 +621,7 @@ class State(_Members):
 
     @cached_property
     def irq_areas(self) -> Mapping[int, int]:
-        """Each CPU's own area for softirq sections, where it has one."""
+        """Each CPU's own area for softirq sections; CPUs without one are left out."""
         return {cpu: state.irq_area for cpu, state in self.cpu_states.items() if state.irq_area}
 
     def allocated_by(self, function: str) -> Iterator[VmallocArea]:
@@ -658,13 +662,14 @@ class StateSource(Protocol):
         """Return a State with some parts, each read once, and the stacks and system calls of some
         tasks.
 
-        :param stacks: of these tasks, ``struct task_struct *``.
-        :param about: the buffers whose records are compared with the code, as findings name them;
-            all when it is empty.
+        :param stacks: the tasks, ``struct task_struct *``, whose stacks to read.
+        :param syscalls: the tasks whose system calls to read.
+        :param about: the buffers whose records to compare with the code, by their names in
+            findings; empty for all.
         """
 
     def kcov(self, address: int) -> KcovFields:
-        """Return an object, also one that nothing refers to.
+        """Return the fields of an object. It need not be among the objects that were found.
 
         :param address: ``struct kcov *``.
         :raises ReadError: when it is unreadable.

@@ -2,9 +2,9 @@
 """KCOV_TRACE_PC_EXT: records of function entries and exits, by Jann Horn, March 2026 (kcov-abi.md
 7).
 
-Both postings have the same records. That records have a type is in a member of one bit of tasks,
-objects and CPUs' saved states in the first posting, of 11 March, and in a bit of the mode,
-KCOV_EXT_FORMAT, in the second, of 18 March.
+Both postings have the same records. A flag says that records have a type. In the first posting, of
+11 March, the flag is a member of tasks, objects and CPUs' saved states. In the second, of 18 March,
+it is a bit of the mode, KCOV_EXT_FORMAT.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from kcovdbg.target.struct_layout import BlockLayout, find_member
 from kcovdbg.target.target import Target
 
 EXT_RECORDS: Final = "ext-records"
-"""Records have a type: entry, exit or normal."""
+"""Feature: records have a type, which is entry, exit or normal."""
 EXT_MEMBER: Final = "ext-member"
-"""A member beside the mode says so, as in the first posting."""
+"""Feature: the flag is a member, as in the first posting."""
 
 # include/uapi/linux/kcov.h of "kcov: introduce extended PC coverage collection mode".
 _TYPE_SHIFT: Final = 60
@@ -62,8 +62,10 @@ class _ExtCodec(Codec):
     def decode_address(self, word: int, encoding: Encoding) -> tuple[RecordKind, int | None]:
         if encoding.word_size != 8:
             return RecordKind.PC, word
-        kind = _KINDS.get(word >> _TYPE_SHIFT, RecordKind.UNKNOWN)
-        return kind, None if kind is RecordKind.UNKNOWN else word | _IP_ONES
+        kind = _KINDS.get(word >> _TYPE_SHIFT)
+        if kind is None:
+            return RecordKind.UNKNOWN, None
+        return kind, word | _IP_ONES
 
     def fits(self, words: Sequence[int], count: int, low: int, high: int) -> bool:
         looked_at = words[: min(count, GUESS_WORDS)]
@@ -73,22 +75,25 @@ class _ExtCodec(Codec):
 PC_EXT: Final[Codec] = _ExtCodec(
     "pc-ext", "addresses with entries and exits", has_calls=True, has_plain_pcs=False
 )
-"""One word per record. The top four bits are its type; the top eight of the address are ones."""
+"""One word per record. The top four bits are its type; the top eight bits of the address are ones.
+"""
 
 
 def _has_type(word: int) -> bool:
-    """Return whether a word can be a record with a type: of its uppermost byte, the type takes the
-    upper half and the lower half is zero, or all of it is the start of an address.
+    """Return whether a word can be a record with a type. Its top byte is part of the address in a
+    normal record; in others, it is the type and four zeros, and the next byte is all ones.
     """
-    return word >> _TYPE_SHIFT == 0xF or (word >> 56 in (0x00, 0x10) and word >> 48 & 0xFF == 0xFF)
+    if word >> _TYPE_SHIFT == 0xF:
+        return True
+    return word >> 56 in (0x00, 0x10) and word >> 48 & 0xFF == 0xFF
 
 
 def read_flag(target: Target, type_name: str, address: int) -> int | None:
     """Read the flag of a task, an object, or a CPU's saved state.
 
-    :param type_name: type of what is at the address.
+    :param type_name: type of the structure at the address.
     :return: 0 or 1, None if the debug info lacks the member.
-    :raises ReadError: if it cannot be read.
+    :raises ReadError: if it is unreadable.
     """
     path = _PATHS[type_name]
     if find_member(target, type_name, (path,)) is None:
@@ -103,10 +108,8 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[obje
 
 
 def _has_mode(target: Target) -> bool:
-    """Return whether a kernel has the mode: by its number for user space, or, if debug info has no
-    such numbers, by the callbacks.
-
-    An earlier patch of the series has the callbacks without the mode.
+    """Return whether a kernel has the mode. If the debug info has no modes of user space, the
+    callbacks decide, although an earlier patch of the series has these without the mode.
     """
     if target.has_name("KCOV_TRACE_PC_EXT"):
         return True
@@ -132,8 +135,8 @@ def _check_modes(state: State) -> Violations:
     flags: OwnedMembers[int] = state.series[EXT_RECORDS]
     for address, fields in state.kcovs.items():
         kcov = state.objects[address]
-        is_other = not fields.mode or (kcov.is_enabled and kcov.mode != _MODE)
-        if flags.kcovs.get(address) and is_other:
+        has_other_mode = not fields.mode or (kcov.is_enabled and kcov.mode != _MODE)
+        if flags.kcovs.get(address) and has_other_mode:
             message = f"its records have a type, but its mode is {kcov.mode}"
             yield kcov_violation(address, message, values(mode=kcov.mode, kcov_ext_format=1))
     for session in state.sessions:
@@ -164,7 +167,7 @@ def _check_saved(state: State) -> Violations:
 
 @_member_rule(
     "F3",
-    "the records of a session have a type exactly if its object's have one",
+    "the records of a session have a type if, and only if, those of its object have one",
     guaranteed_by="kcov_start()",
     consequence="Readers decode records in the wrong format.",
     needs=_NEEDS,
@@ -175,15 +178,14 @@ def _check_copies(state: State) -> Violations:
     for session in state.sessions:
         kcov = state.kcovs.get(session.kcov or 0)
         if kcov is None or not session.is_tracing or session.sequence != kcov.sequence:
-            # A section of an earlier sequence has the format that the object had then.
             continue
         of_session = flags.of_session(state, session)
         of_object = flags.kcovs.get(kcov.address)
         if of_session is None or of_object is None or of_session == of_object:
             continue
-        message = f"its records have no type, those of kcov {kcov.address:#x} one"
+        message = f"its records have no type, but those of kcov {kcov.address:#x} have one"
         if of_session:
-            message = f"its records have a type, those of kcov {kcov.address:#x} none"
+            message = f"its records have a type, but those of kcov {kcov.address:#x} have none"
         shown = (
             ("kcov", hex(kcov.address)),
             ("task kcov_ext_format", str(of_session)),
@@ -192,7 +194,8 @@ def _check_copies(state: State) -> Violations:
         yield session_violation(state, session, message, shown)
 
 
-# The uppermost byte of a record; of a block, it is part of the address.
+# The top byte of a record: of a normal record, where it is part of the address; of an entry; of an
+# exit.
 _TYPE_BYTES: Final = frozenset({0xFF, 0x00, 0x10})
 # Modules are within 2 GiB of the kernel's text.
 _REACH: Final = 1 << 31
@@ -217,19 +220,20 @@ def _check_types(state: State) -> Violations:
         if contents.buffer.encoding.codec != PC_EXT:
             continue
         missing = contents.buffer.missing
-        wrong = [
-            (number, word)
-            for number, word in enumerate(contents.written)
-            if number not in missing
-            and (word >> 56 not in _TYPE_BYTES or not abs((word | _IP_ONES) - start) < _REACH)
-        ]
+        wrong: list[tuple[int, int, str]] = []
+        for number, word in enumerate(contents.written):
+            if number in missing:
+                continue
+            if word >> 56 not in _TYPE_BYTES:
+                wrong.append((number, word, "has no known type"))
+            elif abs((word | _IP_ONES) - start) >= _REACH:
+                wrong.append((number, word, "is not in code"))
         if wrong:
-            number, word = wrong[0]
-            what = "has no known type" if word >> 56 not in _TYPE_BYTES else "is not in code"
+            number, word, problem = wrong[0]
             yield contents_violation(
                 contents,
                 f"{len(wrong)} of {contents.buffer.count} records are invalid: number "
-                f"{number}, {word:#x}, {what}",
+                f"{number}, {word:#x}, {problem}",
                 values(record=number, word=Hex(word), text=Hex(start)),
             )
 
@@ -237,7 +241,7 @@ def _check_types(state: State) -> Violations:
 def _encode(
     target: Target, facts: BufferFacts, encoding: Encoding
 ) -> tuple[Encoding, Sequence[str]]:
-    """Return the format of an object's last session if it is not enabled: it keeps the member."""
+    """Return the format of an object's last session, if it is not enabled: the flag is kept."""
     is_enabled = facts.mode is not None and is_tracing(facts.mode)
     if is_enabled or facts.owner is None or not read_flag(target, *facts.owner):
         return encoding, ()

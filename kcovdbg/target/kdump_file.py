@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""kdump-compressed dumps: their notes and their missing pages; and dumps in makedumpfile's
-flattened format.
+"""kdump-compressed dumps, their notes and their missing pages; and flattened dumps.
 
-The format is that of makedumpfile (IMPLEMENTATION, diskdump_mod.h): a block with ``struct
-disk_dump_header``, the sub-header, the bitmaps, a descriptor for each page that is set in the
-second bitmap, the pages.
+makedumpfile defines the format (IMPLEMENTATION, diskdump_mod.h). A dump has a block with ``struct
+disk_dump_header``, the sub-header, two bitmaps, a descriptor for each page that is set in the
+second bitmap, and the pages.
 
-makedumpfile's flattened format is a dump as a stream of pieces, each with its offset in the dump.
-QEMU before 8.2 and ``makedumpfile -F`` write kdump-compressed dumps in it. Reading one in place
-needs an index of its pieces, one for each page, which takes minutes for a large dump each time (60
-us a piece): it is reassembled once instead.
+A flattened dump is a stream of pieces of a dump, each with its offset. QEMU before 8.2 and
+``makedumpfile -F`` write it. To read it in place takes an index of the pieces, one for each page.
+To make that takes minutes for a large dump (60 us a piece): so the dump is reassembled once.
 """
 
 from __future__ import annotations
@@ -29,7 +27,8 @@ from kcovdbg.input_file import read_extents
 
 _HEADER_SIZE: Final = 464
 _VERSION: Final = 8
-# After six strings of utsname, a timestamp and the status: block_size, sub_hdr_size, bitmap_blocks.
+# Offset of block_size, sub_hdr_size and bitmap_blocks, which follow the strings of utsname, a
+# timestamp and the status.
 _BLOCK_SIZE: Final = 428
 # struct kdump_sub_header of 64-bit machines: phys_base, dump_level, split, start_pfn, end_pfn,
 # offset_vmcoreinfo, size_vmcoreinfo (version 3 on), offset_note, size_note (version 4 on).
@@ -40,14 +39,14 @@ _DESCRIPTOR_SIZE: Final = 24
 _DESCRIPTORS_AT_ONCE: Final = 1 << 16
 # DUMP_DH_COMPRESSED_ZLIB.
 _ZLIB: Final = 1
-# A page of QEMU's dumps takes 64 KiB.
+# Pages that are kept after a read; a page of QEMU's dumps has up to 64 KiB.
 _KEPT_PAGES: Final = 64
-# Bytes of the bitmap that are counted at once.
+# Bytes of the bitmap whose set bits are counted at once.
 _PART: Final = 512
 
 
 class MissingPages(NamedTuple):
-    """The pages of a dump that its file does not have, as it was cut or never completed."""
+    """The pages whose data a dump lacks, because its file was cut or never completed."""
 
     missing: int
     total: int
@@ -60,8 +59,8 @@ class MissingPages(NamedTuple):
 class KdumpFile:
     """A kdump-compressed dump.
 
-    :param file: the dump; it may be at any position.
-    :param name: what messages call it.
+    :param file: the dump, at any position.
+    :param name: its name in messages.
     :raises TargetError: when it is truncated or damaged; the methods raise it as well.
     """
 
@@ -73,19 +72,17 @@ class KdumpFile:
         # A version is a small number in the right byte order.
         self._order = "<" if 0 < version < 0x10000 else ">"
         self._version: int = struct.unpack_from(self._order + "I", start, _VERSION)[0]
-        self._block: int
-        self._sub_blocks: int
-        self._bitmap_blocks: int
-        self._page = functools.lru_cache(_KEPT_PAGES)(self._unpack_page)
-        self._present: bytes | None = None
-        self._before: tuple[int, ...] = ()
-        self._block, self._sub_blocks, self._bitmap_blocks = struct.unpack_from(
-            self._order + "III", start, _BLOCK_SIZE
-        )
+        sizes = struct.unpack_from(self._order + "III", start, _BLOCK_SIZE)
+        self._block: int = sizes[0]
+        sub_blocks: int = sizes[1]
+        bitmap_blocks: int = sizes[2]
         is_valid = 512 <= self._block <= 1 << 20
-        if not is_valid or self._sub_blocks > 1 << 20 or self._bitmap_blocks > 1 << 32:
+        if not is_valid or sub_blocks > 1 << 20 or bitmap_blocks > 1 << 32:
             raise self._damaged("invalid sizes in its header")
-        self._descriptors = (1 + self._sub_blocks + self._bitmap_blocks) * self._block
+        # Half of the blocks are the second bitmap.
+        self._bitmap_size = bitmap_blocks * self._block // 2
+        self._descriptors = (1 + sub_blocks + bitmap_blocks) * self._block
+        self._page = functools.lru_cache(_KEPT_PAGES)(self._unpack_page)
 
     def _damaged(self, problem: str) -> TargetError:
         return TargetError(
@@ -104,42 +101,46 @@ class KdumpFile:
         return data
 
     def find_missing(self) -> MissingPages:
-        """Return the pages that the file does not have the data of."""
-        start, total = self._find_descriptors()
+        """Return the pages whose data the file lacks."""
+        total = self._count_descriptors()
         size = self._file.seek(0, os.SEEK_END)
+        end = self._descriptors + total * _DESCRIPTOR_SIZE
         runs: list[tuple[int, int]] = []
         for first in range(0, total, _DESCRIPTORS_AT_ONCE):
             number = min(_DESCRIPTORS_AT_ONCE, total - first)
-            if start + first * _DESCRIPTOR_SIZE >= size:
-                runs.append((start + first * _DESCRIPTOR_SIZE, (total - first) * _DESCRIPTOR_SIZE))
+            position = self._descriptors + first * _DESCRIPTOR_SIZE
+            if position >= size:
+                runs.append((position, end - position))
                 break
-            for index in self._find_incomplete(start + first * _DESCRIPTOR_SIZE, number, size):
-                offset = start + (first + index) * _DESCRIPTOR_SIZE
+            for index in self._find_incomplete(position, number, size):
+                offset = position + index * _DESCRIPTOR_SIZE
                 if runs and sum(runs[-1]) == offset:
                     runs[-1] = (runs[-1][0], runs[-1][1] + _DESCRIPTOR_SIZE)
                 else:
                     runs.append((offset, _DESCRIPTOR_SIZE))
         missing = sum(length for _, length in runs) // _DESCRIPTOR_SIZE
-        return MissingPages(missing, total, tuple(runs), start + total * _DESCRIPTOR_SIZE)
+        return MissingPages(missing, total, tuple(runs), end)
 
-    def _find_descriptors(self) -> tuple[int, int]:
-        """Return the position and the number of the descriptors: one for each page in the second
-        bitmap.
-        """
-        position = self._descriptors
-        start = position - self._bitmap_blocks * self._block // 2
-        if position > self._file.seek(0, os.SEEK_END):
-            raise self._damaged(f"it ends before offset {position:#x}")
+    def _count_descriptors(self) -> int:
+        """Return the number of descriptors: one for each page in the second bitmap."""
+        if self._descriptors > self._file.seek(0, os.SEEK_END):
+            raise self._damaged(f"it ends before offset {self._descriptors:#x}")
+        bitmap = self._descriptors - self._bitmap_size
         pages = 0
-        # There may be terabytes of holes in a dump that was reassembled.
-        for _, piece in read_extents(self._file, start, position):
+        # A reassembled dump may have terabytes of holes.
+        for _, piece in read_extents(self._file, bitmap, self._descriptors):
             pages += int.from_bytes(piece, "little").bit_count()
         if not pages:
             raise self._damaged("it has no memory")
-        return position, pages
+        return pages
 
     def _find_incomplete(self, position: int, number: int, size: int) -> list[int]:
-        """Return which of the descriptors at a position have no data in a file of so many bytes."""
+        """Return the indexes of the descriptors whose page is not, or not wholly, in the file.
+
+        :param position: offset of the first descriptor.
+        :param number: how many descriptors to look at.
+        :param size: size of the file in bytes.
+        """
         self._file.seek(position)
         data = self._file.read(number * _DESCRIPTOR_SIZE)
         present = len(data) // _DESCRIPTOR_SIZE
@@ -147,8 +148,7 @@ class KdumpFile:
         if (self._order == "<") != (sys.byteorder == "little"):
             words.byteswap()
         offsets = words[::3]
-        # A page never takes more than a block. Whole chunks of most dumps need no look at each
-        # page.
+        # A page takes at most a block. So most dumps need no look at each page.
         if present == number and min(offsets) and max(offsets) + self._block <= size:
             return []
         shift = 0 if self._order == "<" else 32
@@ -161,10 +161,10 @@ class KdumpFile:
         return [*found, *range(present, number)]
 
     def read_physical(self, address: int, size: int) -> bytes:
-        """Read physical memory, for dumps that libkdumpfile cannot read.
+        """Read physical memory of a dump that libkdumpfile cannot read.
 
-        :raises ReadError: when the dump does not have all of it.
-        :raises TargetError: when its pages are compressed otherwise than by zlib.
+        :raises ReadError: when the dump lacks a part of it.
+        :raises TargetError: when pages are compressed by another method than zlib.
         """
         data = b""
         while len(data) < size:
@@ -172,23 +172,28 @@ class KdumpFile:
             data += self._page(number)[offset : offset + size - len(data)]
         return data
 
+    @functools.cached_property
+    def _bitmap(self) -> bytes:
+        """The second bitmap, which has the pages of the dump."""
+        return self._read_at(self._descriptors - self._bitmap_size, self._bitmap_size)
+
+    @functools.cached_property
+    def _pages_before(self) -> tuple[int, ...]:
+        """The number of pages before each part of the bitmap."""
+        starts = range(0, self._bitmap_size, _PART)
+        parts = (self._bitmap[start : start + _PART] for start in starts)
+        counts = (int.from_bytes(part, "little").bit_count() for part in parts)
+        return (0, *itertools.accumulate(counts))
+
     def _unpack_page(self, number: int) -> bytes:
         missing = ReadError(f"the dump has no page {number:#x}", number * self._block)
-        if self._present is None:
-            # The second half of the bitmap says which pages the dump has.
-            size = self._bitmap_blocks * self._block // 2
-            self._present = self._read_at((1 + self._sub_blocks) * self._block + size, size)
-            # The number of pages before each part of the bitmap.
-            parts = (self._present[start : start + _PART] for start in range(0, size, _PART))
-            counts = (int.from_bytes(part, "little").bit_count() for part in parts)
-            self._before = (0, *itertools.accumulate(counts))
         byte, bit = divmod(number, 8)
-        if not 0 <= byte < len(self._present) or not self._present[byte] >> bit & 1:
+        if not 0 <= byte < len(self._bitmap) or not self._bitmap[byte] >> bit & 1:
             raise missing
         part = byte // _PART
-        in_part = int.from_bytes(self._present[part * _PART : byte + 1], "little")
+        in_part = int.from_bytes(self._bitmap[part * _PART : byte + 1], "little")
         earlier = in_part & (1 << number - 8 * part * _PART) - 1
-        index = self._before[part] + earlier.bit_count()
+        index = self._pages_before[part] + earlier.bit_count()
         position = self._descriptors + index * _DESCRIPTOR_SIZE
         offset, length, flags = struct.unpack_from(
             self._order + "QII", self._read_at(position, _DESCRIPTOR_SIZE)
@@ -210,7 +215,7 @@ class KdumpFile:
         return page
 
     def read_notes(self) -> bytes:
-        """Return the ELF notes; a version without notes has VMCOREINFO alone, or nothing."""
+        """Return the ELF notes; dumps of old versions have VMCOREINFO alone, or none."""
         sub_header = self._read_at(self._block, _SUB_HEADER_SIZE)
         offset, size, note_offset, note_size = struct.unpack_from(
             self._order + "QQQQ", sub_header, _OFFSET_VMCOREINFO
@@ -222,8 +227,8 @@ class KdumpFile:
         return b""
 
 
-# struct makedumpfile_header: signature, type, version, padded to MAX_SIZE_MDF_HEADER; always
-# big-endian.
+# struct makedumpfile_header: signature, type and version, big-endian on all machines, and padding
+# up to MAX_SIZE_MDF_HEADER.
 _HEADER: Final = 4096
 _SIGNATURE_SIZE: Final = 16
 _PIECE: Final = struct.Struct(">qq")
@@ -238,11 +243,11 @@ class FlattenedError(ValueError):
 
 
 def reassemble(source: BinaryIO, target: BinaryIO) -> str | None:
-    """Reassemble a flattened dump. A stream that is cut gives its complete pieces.
+    """Reassemble a flattened dump. Of a stream that is cut, the complete pieces are written.
 
-    :param source: at its start, with the format's signature; need not be seekable.
+    :param source: the stream, at its start; it need not be seekable.
     :param target: an empty file. Pages of zeros, which the stream leaves out, become holes.
-    :return: position of the cut in the stream; None for a whole one.
+    :return: the problem of a stream that is cut; None for a whole one.
     :raises FlattenedError: when the stream is damaged.
     """
     header = source.read(_HEADER)
@@ -253,7 +258,7 @@ def reassemble(source: BinaryIO, target: BinaryIO) -> str | None:
         raise FlattenedError(f"unknown type {kind} or version {version} of the flattened format")
     position = _HEADER
     end = 0
-    # The position in the target, to seek only when pieces are out of order.
+    # The position in the target: a seek is needed only for a piece that is out of order.
     current = 0
     problem = None
     while problem is None:
@@ -281,7 +286,8 @@ def reassemble(source: BinaryIO, target: BinaryIO) -> str | None:
             position += len(data)
             remaining -= len(data)
         current = offset + size - remaining
-        # A hole before a piece that did not arrive may not be zeros: do not extend the file.
+        # If nothing of the piece arrived, the hole before it may not be zeros: do not extend the
+        # file.
         if remaining < size:
             end = max(end, current)
     target.flush()

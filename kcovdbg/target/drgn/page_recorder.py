@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Recording of the pages that commands read, page tables included: the contents of a slice.
+"""Records the pages that commands read, with the page tables that lead to them, for a slice.
 
-The recording target is a drgn Program over an empty slice of the same kernel, with the physical
-memory of the recorded target: it reads the pages that a Program over the finished slice will read.
+Commands run on a second drgn Program, which is opened over an empty slice of the kernel and reads
+the physical memory of the first one. So it reads the pages that a Program over the finished slice
+will read.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from kcovdbg.target.slice_file import PageRun, build_slice, merge_pages
 from kcovdbg.target.struct_layout import find_stack_size
 from kcovdbg.target.target import Target
 
-# The kernel's release, its command line, its CPUs, the layout of its memory.
+# Variables that debuggers read when they open a kernel: its release, command line and CPUs, and the
+# layout of its memory.
 _BASICS: Final = (
     "linux_banner",
     "init_uts_ns",
@@ -76,8 +78,8 @@ class Recording:
 
 
 class RecordingTarget(DrgnTarget):
-    """A target that keeps the virtual pages read, for readers of slices that do not walk page
-    tables.
+    """A target that notes the virtual pages that are read. A slice maps these, for readers that do
+    not walk page tables.
     """
 
     def __init__(self, prog: drgn.Program, name: str) -> None:
@@ -87,7 +89,7 @@ class RecordingTarget(DrgnTarget):
     def read(self, address: int, size: int) -> bytes:
         """Read virtual memory of the kernel.
 
-        :raises ReadError: when any of it cannot be read.
+        :raises ReadError: when a part of it is unreadable.
         """
         data = super().read(address, size)
         self.virtual_pages.update(range(page_align_down(address), address + size, PAGE_SIZE))
@@ -95,11 +97,11 @@ class RecordingTarget(DrgnTarget):
 
 
 def record(target: DrgnTarget, work: Callable[[Target], _Result]) -> tuple[Recording, _Result]:
-    """Run a function on a target and record what it reads, with the kernel stopped if it can be.
+    """Run a function on a target, with the kernel stopped if possible, and record what it reads.
 
     :param work: called with the recording target; its exceptions are passed on.
-    :return: the recording, and what the function returned.
-    :raises TargetError: when kernels of this machine cannot be sliced.
+    :return: the recording, and the function's result.
+    :raises TargetError: when there are no slices for kernels of this machine.
     """
     platform = target.prog.platform
     assert platform is not None
@@ -121,18 +123,18 @@ def record(target: DrgnTarget, work: Callable[[Target], _Result]) -> tuple[Recor
 
 
 def record_stack(target: Target, task: int) -> None:
-    """Read a task's kernel stack and what unwinding it reads, as far as it can be read.
+    """Read a task's kernel stack and the memory that unwinding reads, as far as these are readable.
 
     :param task: ``struct task_struct *``.
     """
     with contextlib.suppress(ReadError, MissingSymbolError, MissingTypeError):
         member = target.member("struct task_struct", "stack")
         stack = read_pointer(target, task + member.offset)
-        # An exited task has none.
+        # An exited task has no stack.
         if is_kernel_pointer(target, stack):
             target.read(stack, find_stack_size(target))
     with contextlib.suppress(KcovdbgError):
-        # Interrupted code on arm64 goes on there; drgn reads it by physical addresses.
+        # On arm64, interrupts run on these stacks; drgn reads them by physical addresses.
         for cpu in target.cpus():
             stack = read_pointer(target, target.per_cpu("irq_stack_ptr", cpu))
             if is_kernel_pointer(target, stack):
@@ -143,7 +145,7 @@ def record_stack(target: Target, task: int) -> None:
 
 
 def _read_basics(target: RecordingTarget) -> None:
-    """Read what debuggers other than kcovdbg read when they open a kernel."""
+    """Read the variables that debuggers other than kcovdbg read when they open a kernel."""
     for name in _BASICS:
         with contextlib.suppress(KcovdbgError):
             symbol = target.symbol(name)
@@ -158,7 +160,7 @@ def _find_notes(target: DrgnTarget, is_stopped: bool) -> bytes:
     try:
         notes = target.read_notes()
     except TargetError:
-        # The slice then lacks the registers that running tasks are unwound with.
+        # The slice then lacks the registers by which running tasks are unwound.
         notes = b""
     order = ">" if target.big_endian else "<"
     names = {(note.name, note.type) for note in parse_notes(notes, order)}
@@ -172,15 +174,15 @@ def _find_notes(target: DrgnTarget, is_stopped: bool) -> bytes:
 
 
 def _find_mappings(target: RecordingTarget) -> tuple[int | None, tuple[PageRun, ...]]:
-    """Return the address of the direct map, and the mappings in the image and in the vmalloc space
-    of the pages read.
+    """Return the address of the direct map, and the mappings of the pages that were read outside of
+    it.
     """
     prog = target.prog
     direct_map = direct_map_start(prog)
     runs = list(_find_image(target))
     image = [(run.vaddr, run.vaddr + run.size) for run in runs]
     pages = []
-    # The pages read so far; a copy, as translating reads page tables.
+    # Translating reads page tables, which adds pages: iterate over a copy.
     for page in sorted(target.virtual_pages):
         if any(start <= page < end for start, end in image):
             continue
@@ -195,7 +197,7 @@ def _find_image(target: RecordingTarget) -> Iterator[PageRun]:
     """Yield the mapping of the kernel's image, which is contiguous in physical memory."""
     try:
         start = page_align_down(target.symbol("_text").address)
-        # drgn relocates symbols within the image, and _end is behind it.
+        # drgn does not relocate _end, which is behind the image.
         end = target.symbol("__bss_stop").address
     except MissingSymbolError:
         return
