@@ -169,13 +169,23 @@ class PcReading(NamedTuple):
     """
 
     @property
+    def points(self) -> int:
+        """Number of records that are points."""
+        return sum(reading.records for reading in self.readings)
+
+    @property
+    def judged(self) -> int:
+        """Number of records that are points or not; of the others that is unknown."""
+        return len(self.words) - self.unjudged
+
+    @property
     def share(self) -> float | None:
         """The share of records that are points; None where the points are unknown, or there are no
         records.
         """
-        judged = len(self.words) - self.unjudged
-        known = sum(reading.records for reading in self.readings)
-        return known / judged if self.readings and judged else None
+        if not self.readings or not self.judged:
+            return None
+        return self.points / self.judged
 
 
 def find_missing(
@@ -296,6 +306,10 @@ class _Chosen(NamedTuple):
 
 
 class _Search:
+    """Reads words in the ways in which most of them are points. A way is a convention with a KASLR
+    offset. Words are looked at by their indexes among the distinct ones.
+    """
+
     def __init__(
         self,
         words: array[int],
@@ -364,18 +378,12 @@ class _Search:
                 found = self._choose(rest, offsets, _OFFSETS)
             if found is None:
                 break
-            way, left = found
-            if not chosen and not len(left):
-                # The most frequent case, in which nothing has to be told apart.
-                words = self.words
-                if way.correction:
-                    words = array("Q", map(way.correction.__add__, words))
-                return PcReading(words, (way._replace(records=len(words)),), restored=self.restored)
-            chosen.append(_Chosen(way, _without(rest, left)))
-            rest = left
+            best, rest = found
+            chosen.append(best)
             if len(chosen) == 1 and len(rest) < _LEAST_BESIDE * len(self.distinct):
-                beside = way.correction - self.call_length, way.correction + self.call_length
-                ways = [one for one in ways if one.correction not in beside]
+                correction = best.way.correction
+                beside = correction - self.call_length, correction + self.call_length
+                ways = [way for way in ways if way.correction not in beside]
         if not chosen:
             # Probably another kernel's list: the few matches are chance.
             raw, rest = self._split(self.everything, self._raw)
@@ -389,11 +397,12 @@ class _Search:
 
     def _choose(
         self, rest: array[int], ways: Sequence[WordReading], tries: int
-    ) -> tuple[WordReading, array[int]] | None:
-        """Return the way that makes most words points, and the words that it leaves; None where
-        chance would do as well.
+    ) -> tuple[_Chosen, array[int]] | None:
+        """Return the way that makes most words points, with these words, and the words that it
+        leaves; None where chance would do as well.
 
         :param rest: the words that are left.
+        :param tries: how many offsets were possible for each way.
         """
         words = len(rest)
         sample = pick_words(self.distinct, rest[:: words // _SAMPLE + 1])
@@ -407,14 +416,16 @@ class _Search:
                 break
         if best is None:
             return None
-        left = find_missing(self.distinct, rest, self.points, best[1].correction)
-        hits = words - len(left)
+        chosen, left = self._split(rest, best[1])
+        hits = len(chosen.indexes)
         is_certain = (
             _is_certain(hits, words, self.density, tries * len(ways)) and hits >= _LEAST * words
         )
         # An offset for which words voted suits some of them in any case.
         is_likely = words == len(self.distinct) and tries == 1 and hits * 2 >= words
-        return (best[1], left) if is_certain or is_likely else None
+        if is_certain or is_likely:
+            return chosen, left
+        return None
 
     def _settle(self, chosen: Sequence[_Chosen]) -> list[_Chosen]:
         """Read words that are points in several of the ways as points of basic blocks, which most
@@ -468,10 +479,9 @@ class _Search:
         for indexes in self._find_candidates(module, main, rest):
             found = self._vote(module, main, indexes)
             if found is not None:
-                way, left = found
-                moved = _without(indexes, left)
+                moved = found.indexes
                 others = [one._replace(indexes=_without(one.indexes, moved)) for one in chosen]
-                return [*others, _Chosen(way, moved)], _without(rest, moved)
+                return [*others, found], _without(rest, moved)
         return chosen, rest
 
     def _find_candidates(
@@ -496,27 +506,28 @@ class _Search:
 
     def _vote(
         self, module: CodeAddresses, main: WordReading, indexes: array[int]
-    ) -> tuple[WordReading, array[int]] | None:
+    ) -> _Chosen | None:
         """Return the way that makes nearly all words points of a module, since all are off by the
-        same, and the words that it leaves; None where there is none.
+        same, with these words; None where there is none.
         """
         voters = _spread(pick_words(self.distinct, indexes))
         votes: Counter[int] = Counter()
         for word in voters:
             votes.update(point - word for point in module)
-        tried = []
+        best = _Chosen(main, array("I"))
         for correction, count in votes.most_common(4):
             if count > 1 and correction != main.correction:
                 shift = correction - main.correction
                 way = main._replace(correction=correction, module=module.module, shift=shift)
-                left = find_missing(self.distinct, indexes, (module,), correction)
-                tried.append((way, left))
-        if not tried:
-            return None
-        best = min(tried, key=lambda one: len(one[1]))
-        missed, tries = len(best[1]), len(module.offset) * len(voters)
-        is_certain = _is_certain(len(indexes) - missed, len(indexes), module.density, tries)
-        return best if is_certain and missed * 10 <= len(indexes) else None
+                missing = find_missing(self.distinct, indexes, (module,), correction)
+                found = _without(indexes, missing)
+                if len(found) > len(best.indexes):
+                    best = _Chosen(way, found)
+        hits, words = len(best.indexes), len(indexes)
+        tries = len(module.offset) * len(voters)
+        if hits * 10 >= words * 9 and _is_certain(hits, words, module.density, tries):
+            return best
+        return None
 
     def _finish(self, chosen: Iterable[_Chosen], rest: array[int]) -> PcReading:
         first, *others = sorted(chosen, key=lambda one: -self._records(one.indexes))
@@ -567,6 +578,8 @@ class _Search:
 
     def _find_records(self, indexes: array[int]) -> array[int]:
         """Return the indexes of the records of distinct words."""
+        if not len(indexes):
+            return array("Q")
         wanted = set(map(self.distinct.__getitem__, indexes))
         return array("Q", (at for at, word in enumerate(self.words) if word in wanted))
 

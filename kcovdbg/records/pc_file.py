@@ -157,21 +157,22 @@ def read_pc_file(
     text = decode_utf16(data)
 
     def is_address(value: int) -> bool:
-        return is_upper(value, 64) or is_upper(value, 32) or code[0] <= value < code[1]
+        return is_upper(value) or code[0] <= value < code[1]
 
-    if not _is_text(text[:_START]):
+    if wanted in _BINARY_FORMATS or not _is_text(text[:_START]):
         return _read_binary(path, data, wanted, code)
     return _read_text(_Text(path, text, is_address), wanted)
 
 
-def upper_half(bits: int) -> range:
-    """Return the numbers that may be addresses in the upper half of an address space."""
-    return range(1 << bits - 1, (1 << bits) - _ERRORS)
+# The numbers that may be addresses in the upper half of an address space, by its bits.
+_UPPER_HALVES: Final = {bits: range(1 << bits - 1, (1 << bits) - _ERRORS) for bits in (32, 64)}
 
 
-def is_upper(value: int, bits: int) -> bool:
-    """Return whether a number may be an address in the upper half of an address space."""
-    return value in upper_half(bits)
+def is_upper(value: int) -> bool:
+    """Return whether a number may be an address in the upper half of an address space of 32 or 64
+    bits.
+    """
+    return any(value in half for half in _UPPER_HALVES.values())
 
 
 # Bytes of text files besides printable ASCII; ESC is in consoles' logs.
@@ -199,8 +200,6 @@ def _read_text(file: _Text, wanted: PcFormat | None) -> PcFile:
     for kind, is_of_kind, read in _TEXT_READERS:
         if wanted is kind or (wanted is None and is_of_kind(start, data)):
             return read(file)
-    if wanted in (PcFormat.BINARY, PcFormat.WORDS, PcFormat.SANCOV):
-        return _read_binary(path, data, wanted, (0, 0))
     return _read_numbers(file, wanted)
 
 
@@ -532,33 +531,39 @@ def _read_json(file: _Text) -> PcFile:
     is_list = has_hits = False
     # Whether the hits of a point stand in front of its PC.
     is_hits_first = False
-    is_hit: bool | None = None
+    # Whether the next point was covered, where its hits stand in front; None for a point without.
+    is_covered: bool | None = None
+    # Whether the last word is of the point whose hits may follow.
     is_latest_new = False
     last: int | None = None
     for match in _JSON_PC.finditer(file.data):
         if match[1] is not None:
-            is_hits_first = is_hits_first or not (words or is_list)
             has_hits = True
-            is_hit = match[2] not in _NO_HITS
-            if not is_hits_first:
-                if is_latest_new and not is_hit:
+            is_hits_first = is_hits_first or not is_list
+            has_run = match[2] not in _NO_HITS
+            if is_hits_first:
+                is_covered = has_run
+            elif is_latest_new:
+                is_latest_new = False
+                if not has_run:
                     words.pop()
-                is_hit, is_latest_new = None, False
             continue
         is_one = match[4] is None
         is_list = is_list or (not is_one and _JSON_ITEM.search(match[5]) is None)
         for token in _JSON_ITEM.finditer(file.data, *match.span(3 if is_one else 5)):
-            value = _parse(token[0], PcFormat.DECIMAL) if _JSON_NUMBER.fullmatch(token[0]) else None
+            value = None
+            if _JSON_NUMBER.fullmatch(token[0]):
+                value = _parse(token[0], PcFormat.DECIMAL)
             # Coverage of lines is a list of counts.
             if value is None or (match[4] not in (None, b"pcs") and not file.is_address(value)):
                 continue
             is_list = True
-            # A point that was not covered, or another frame of the same point.
-            is_latest_new = is_hit is None or (is_hit and value != last)
+            # Otherwise it is another frame of the same point, or was not covered.
+            is_latest_new = is_covered is None or (is_covered and value != last)
             last = value
             if is_latest_new:
                 words.append(value)
-        is_hit = None
+        is_covered = None
     if not is_list:
         raise NotATraceError(file.path, "JSON without PCs", hint=_HEX_HINT)
     disorder = _HITS_DISORDER if has_hits else ""
@@ -942,6 +947,7 @@ start of a file or by all of it, and one that reads it.
 """
 
 
+_BINARY_FORMATS: Final = (PcFormat.BINARY, PcFormat.WORDS, PcFormat.SANCOV)
 # Words of the largest buffer.
 _LARGEST: Final = 1 << 31
 # Words that decide.
@@ -954,7 +960,7 @@ def _share(words: Sequence[int], word_size: int, code: tuple[int, int]) -> float
     """
     sample = words[:: len(words) // _SAMPLE + 1]
     inside = sum(code[0] <= word < code[1] for word in sample)
-    upper = upper_half(8 * word_size)
+    upper = _UPPER_HALVES[8 * word_size]
     low_bits = 32 if word_size == 8 else 24
     tops = Counter(word >> low_bits for word in sample if word in upper)
     for top in list(tops):

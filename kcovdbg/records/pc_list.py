@@ -101,7 +101,7 @@ def _find_low_code(kernel: TraceKernel) -> tuple[int, int]:
     empty range for other kernels.
     """
     points = kernel.find_points()
-    if not points or is_upper(points[0].base, 64) or is_upper(points[0].base, 32):
+    if not points or is_upper(points[0].base):
         return (0, 0)
     start, end = points[0].code
     return (max(start - _REACH, start // 2), end + _REACH)
@@ -121,6 +121,9 @@ def make_buffer(name: str, found: PcFile, kernel: TraceKernel) -> Buffer:
         words, remarks = _locate_places(name, found, kernel)
         file_words = None
     words = to_words(words)
+    order = _find_order(words)
+    if found.disorder and len(words) > 1:
+        order = Order(False, found.disorder)
     if found.skipped:
         remark = f"{amount_text(found.skipped, 'line')} without an address skipped"
         if found.first_skipped is not None:
@@ -133,16 +136,9 @@ def make_buffer(name: str, found: PcFile, kernel: TraceKernel) -> Buffer:
         remarks.append(
             f"{found.others} addresses are left out: of user space or firmware, or of callers"
         )
-    encoding = record.make_encoding(PC, 8, found.big_endian)
-    if found.disorder and len(words) > 1:
-        order = Order(False, found.disorder)
-    elif found.places:
-        order = _find_order(words)
-    else:
-        order = _find_order(found.words)
     return Buffer(
         name,
-        encoding,
+        record.make_encoding(PC, 8, found.big_endian),
         words,
         len(words),
         remarks=tuple(remarks),
@@ -359,16 +355,14 @@ class _Interpreter:
         is_buffer = buffer.stored_count is not None
         find_remarks = self._name_readings if found.choices is None else self._name_choices
         remarks = tuple(find_remarks(found, is_quiet=is_buffer))
-        points = sum(reading.records for reading in found.readings)
         hint = None
-        if found.choices and found.choices[0].records > points:
+        if found.choices and found.choices[0].records > found.points:
             hint = self._name_options(found.choices[0])
-        judged = len(found.words) - found.unjudged
         return buffer.with_remarks(
             *remarks,
             words=found.words,
             encoding=record.make_encoding(PC, 8, buffer.encoding.big_endian),
-            fit=ListFit(points, judged, remarks[0] if remarks else "", hint),
+            fit=ListFit(found.points, found.judged, remarks[0] if remarks else "", hint),
         )
 
     # Executed addresses.
@@ -552,12 +546,11 @@ class _Interpreter:
 def _count_points(reading: PcReading) -> int:
     """Return how many words are points at most.
 
-    Each word is read in one of several conventions; few are left undecided, and are all tried in
-    each.
+    Words that are too few to decide are all tried in each convention.
     """
-    if reading.choices is not None:
-        return max((way.records for way in reading.choices), default=0)
-    return sum(way.records for way in reading.readings)
+    if reading.choices:
+        return reading.choices[0].records
+    return reading.points
 
 
 def _shift(buffer: Buffer, correction: int) -> Buffer:

@@ -385,9 +385,12 @@ def _judge_functions(
     for name in names:
         entry = entries.get((line, name))
         hits, is_unknown = entry or _NO_ENTRY
-        if most and (hits or is_unknown or entry is None):
+        is_skipped = not hits and not is_unknown
+        if most and is_skipped and entry is not None:
+            found[name] = 0
+        elif most:
             found[name] = hits or most
-        elif most or not (known != HAS_DECIDED or is_unknown or hits):
+        elif is_skipped and known == HAS_DECIDED:
             found[name] = 0
         else:
             found[name] = None
