@@ -383,10 +383,10 @@ def _count_by_blocks(
         function = finder.find_function(address)
         if function is None:
             continue
-        for block in find_blocks(function).blocks:
-            is_here = block.address <= address < block.address + block.size
-            if is_here and block.state is BlockState.EXECUTED:
-                counts[pc] = block.records or 1
+        found = find_blocks(function)
+        index = found.find_index(address)
+        if index is not None and found.blocks[index].state is BlockState.EXECUTED:
+            counts[pc] = found.blocks[index].records or 1
     return counts
 
 

@@ -158,7 +158,7 @@ class _BuiltCode:
         table = self._build.points.require_table(needs_points=False)
         if table.blocks is None:
             return {}
-        return make_finder(table).find_lines(self._trace).files
+        return make_finder(table).find_lines(self._trace)
 
     def judge(self, span: FunctionSpan) -> Absence:
         """Return why no point of a function was recorded."""

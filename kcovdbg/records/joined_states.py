@@ -93,7 +93,7 @@ def join_states(
     """
     finder = make_finder(table)
     wanted = frozenset(files)
-    groups = [finder.find_lines(records, files=wanted).files for records in _merge_records(traces)]
+    groups = [finder.find_lines(records, files=wanted) for records in _merge_records(traces)]
     executed_by = _find_executing(finder, traces, groups, wanted)
     joined: dict[str, dict[int, JoinedLine]] = {}
     for file in wanted:
@@ -171,7 +171,7 @@ def _find_executing(
         if len(traces) > 1:
             # It executed no line of other functions.
             own = finder.find_executed(records.counts)
-            states = finder.find_lines(records, own, with_others=False, files=files).files
+            states = finder.find_lines(records, own, with_others=False, files=files)
         for file, lines in states.items():
             for line in lines:
                 if line.state.was_executed:

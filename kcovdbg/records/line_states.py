@@ -221,9 +221,13 @@ class StateColumns(NamedTuple):
     follows from others.
     """
     contradictions: int
-    """As :attr:`LineStates.contradictions`."""
+    """Functions whose records contradict their edges: of their lines, only those with recorded
+    points are known.
+    """
     unknown_edges: int
+    """Functions with records, not all of whose edges are known."""
     unmatched: int
+    """PCs that are no points."""
 
 
 class CodeColumns(NamedTuple):
@@ -271,21 +275,6 @@ def find_code_columns(states: StateColumns, files: Collection[str] | None) -> Co
     return CodeColumns(spans, states.line, states.line_state, states.line_hits)
 
 
-class LineStates(NamedTuple):
-    """The lines of functions that have code, and what makes their states less certain."""
-
-    files: Mapping[str, Sequence[CodeLine]]
-    """By file, as in debug info; lines ascend."""
-    contradictions: int
-    """Functions whose records contradict their edges: of their lines, only those with recorded
-    points are known.
-    """
-    unknown_edges: int
-    """Functions with records, not all of whose edges are known."""
-    unmatched: int
-    """PCs that are no points."""
-
-
 class CodeBlock(NamedTuple):
     """A block of a function: code that runs from its first to its last instruction if it starts at
     all.
@@ -331,6 +320,13 @@ class FunctionBlocks(NamedTuple):
         """Whether it is known that no entry was executed."""
         states = {block.state for block in self.blocks if block.flags & BlockFlag.ENTRY}
         return states == {BlockState.NOT_EXECUTED}
+
+    def find_index(self, address: int) -> int | None:
+        """Return the index of the block that an address is in; None where it is in none."""
+        for index, block in enumerate(self.blocks):
+            if block.address <= address < block.address + block.size:
+                return index
+        return None
 
 
 class StateFinder:
@@ -437,8 +433,9 @@ class StateFinder:
         *,
         with_others: bool = True,
         files: Collection[str] | None = None,
-    ) -> LineStates:
-        """Return the lines of some functions, of all by default.
+    ) -> Mapping[str, Sequence[CodeLine]]:
+        """Return the lines of some functions, of all by default: by file, as in debug info; lines
+        of a file ascend.
 
         :param functions: numbers of functions.
         :param with_others: whether code counts that other functions have of these lines, as of
@@ -446,8 +443,7 @@ class StateFinder:
         :param files: names as in debug info: only lines of these files; None for lines of all.
         """
         states = self.find_columns(trace, functions, with_others=with_others)
-        by_file = find_code_columns(states, files).rows()
-        return LineStates(by_file, states.contradictions, states.unknown_edges, states.unmatched)
+        return find_code_columns(states, files).rows()
 
     def find_columns(
         self,
@@ -466,49 +462,49 @@ class StateFinder:
         states = self._run(trace, functions, with_others=with_others)
         totals = ffi.new("struct kcovdbg_state_totals *")
         lib.kcovdbg_states_totals(states, totals)
-        count, parts, branches = totals.lines, len(self._blocks.part_start), totals.branches
-        files, lines = zeros("I", count), zeros("I", count)
-        found, hits = bytearray(count), zeros("Q", count)
+        lines, parts, branches = totals.lines, len(self._blocks.part_start), totals.branches
+        found = StateColumns(
+            names=self._blocks.files,
+            line_file=zeros("I", lines),
+            line=zeros("I", lines),
+            line_state=bytearray(lines),
+            line_hits=zeros("Q", lines),
+            entry_state=bytearray(parts),
+            entry_hits=zeros("Q", parts),
+            entry_file=zeros("I", parts),
+            entry_line=zeros("I", parts),
+            branch_function=zeros("I", branches),
+            branch_file=zeros("I", branches),
+            branch_line=zeros("I", branches),
+            branch_state=bytearray(branches),
+            branch_hits=zeros("Q", 2 * branches),
+            contradictions=totals.contradictions,
+            unknown_edges=totals.unknown_edges,
+            unmatched=totals.unmatched,
+        )
         lib.kcovdbg_states_lines(
             states,
-            column("I", files, count),
-            column("I", lines, count),
-            column("B", found, count),
-            column("Q", hits, count),
+            column("I", found.line_file),
+            column("I", found.line),
+            column("B", found.line_state),
+            column("Q", found.line_hits),
         )
-        entries = bytearray(parts), zeros("Q", parts), zeros("I", parts), zeros("I", parts)
-        entered, entry_hits, entry_files, entry_lines = entries
         lib.kcovdbg_states_functions(
             states,
-            column("B", entered),
-            column("Q", entry_hits),
-            column("I", entry_files),
-            column("I", entry_lines),
+            column("B", found.entry_state),
+            column("Q", found.entry_hits),
+            column("I", found.entry_file),
+            column("I", found.entry_line),
         )
-        owners, branch_files = zeros("I", branches), zeros("I", branches)
-        branch_lines = zeros("I", branches)
-        branch_states, side_hits = bytearray(branches), zeros("Q", 2 * branches)
         lib.kcovdbg_states_branches(
             states,
-            column("I", owners),
-            column("I", branch_files),
-            column("I", branch_lines),
-            column("B", branch_states),
-            column("Q", side_hits),
+            column("I", found.branch_function),
+            column("I", found.branch_file),
+            column("I", found.branch_line),
+            column("B", found.branch_state),
+            column("Q", found.branch_hits),
         )
-        return StateColumns(
-            self._blocks.files,
-            *(files, lines, found, hits),
-            *entries,
-            *(owners, branch_files, branch_lines),
-            *(branch_states, side_hits),
-            totals.contradictions,
-            totals.unknown_edges,
-            totals.unmatched,
-        )
-
-    def _file(self, number: int) -> str | None:
-        return self._blocks.files[number] if number < len(self._blocks.files) else None
+        return found
 
     def find_executed(self, pcs: Iterable[int]) -> list[int]:
         """Return the numbers of the functions that have a point among PCs, ascending."""

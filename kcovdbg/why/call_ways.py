@@ -147,7 +147,7 @@ class WayFinder:
             return guard
         # A conditional jump to another function ends a block that runs whether it is taken or not.
         found = self.find_blocks(site.caller)
-        index = find_block(found.blocks, site.address)
+        index = found.find_index(site.address)
         if index is None or not found.has_known_edges:
             return None
         block = found.blocks[index]
@@ -162,7 +162,7 @@ class WayFinder:
         found = self.find_blocks(function)
         if not found.has_known_edges:
             return None
-        index = find_block(found.blocks, address)
+        index = found.find_index(address)
         if index is None or found.blocks[index].state is not BlockState.NOT_EXECUTED:
             return None
         return _find_guard(found.blocks, index)
@@ -238,14 +238,6 @@ def _count_steps(way: Way) -> int:
     if way.site is not None and steps > 2:
         steps += _DISTANCE_OF_BRANCH
     return steps
-
-
-def find_block(blocks: Sequence[CodeBlock], address: int) -> int | None:
-    """Return the index of the block that an address is in, None where it is in none."""
-    for index, block in enumerate(blocks):
-        if block.address <= address < block.address + block.size:
-            return index
-    return None
 
 
 def _find_guard(blocks: Sequence[CodeBlock], target: int) -> Guard | None:

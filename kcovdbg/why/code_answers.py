@@ -219,7 +219,7 @@ class CodeQuestion:
     def _judge_line(self, line: tuple[str, int], functions: Sequence[int]) -> _State:
         assert self._trace is not None
         found = self._finder.find_lines(self._trace, functions, files={line[0]})
-        states = [one.state for one in found.files.get(line[0], ()) if one.line == line[1]]
+        states = [one.state for one in found.get(line[0], ()) if one.line == line[1]]
         state = states[0] if states else LineState.UNDECIDED
         if state.was_executed:
             return _State(BlockState.EXECUTED)

@@ -8,15 +8,15 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from kcovdbg.elf.symbol_table import ElfSymbol
 from kcovdbg.model.location import Frame
 from kcovdbg.records.line_states import (
     NO_CODE_LINES,
+    CodeLine,
     FunctionBlocks,
-    LineStates,
     StateFinder,
     TraceRecords,
     find_code_columns,
@@ -163,8 +163,8 @@ class JoinedFinder:
         functions: Sequence[int] | None = None,
         *,
         files: Collection[str] | None = None,
-    ) -> LineStates:
-        """Return the lines of some functions, of all by default.
+    ) -> Mapping[str, Sequence[CodeLine]]:
+        """Return the lines of some functions, of all by default, by file.
 
         :param files: only lines of these files; None for lines of all.
         """
@@ -173,17 +173,13 @@ class JoinedFinder:
             index, number = self._graph.split(function)
             own[index].append(number)
         lines = NO_CODE_LINES
-        contradictions = unknown_edges = 0
         for index, records in enumerate(self._split_trace(trace)):
             if functions is not None and index not in own:
                 continue
             wanted = None if functions is None else own[index]
             states = self._parts[index].finder.find_columns(records, wanted)
             lines = join_code_columns(lines, find_code_columns(states, files))
-            contradictions += states.contradictions
-            unknown_edges += states.unknown_edges
-        # A record of no point of the image may be one of a module's point.
-        return LineStates(lines.rows(), contradictions, unknown_edges, 0)
+        return lines.rows()
 
 
 class JoinedTable:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.records.line_states import BlockState, CodeBlock, LineState, TraceRecords
 from kcovdbg.symbols.blocks import BlockFlag
-from kcovdbg.why.call_ways import WayFinder, find_block
+from kcovdbg.why.call_ways import WayFinder
 from kcovdbg.why.dominators import DominatorTree
 from kcovdbg.why.joined_code import WholeCode
 
@@ -81,7 +81,7 @@ class UncoveredRanking:
         """
         found = self._finder.find_lines(self._trace, None, files=files)
         uncovered: set[_Line] = set()
-        for file, rows in found.files.items():
+        for file, rows in found.items():
             for row in rows:
                 if row.state is LineState.NOT_EXECUTED:
                     uncovered.add((file, row.line))
@@ -204,7 +204,7 @@ class UncoveredRanking:
         if function not in self._ways.executed:
             return function
         found = self._ways.find_blocks(function)
-        index = find_block(found.blocks, address)
+        index = found.find_index(address)
         if index is None or not found.has_known_edges:
             return _START
         return _node_of_block(function, index, found.blocks[index])

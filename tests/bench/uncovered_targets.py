@@ -39,7 +39,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.records.line_states import BlockState
 from kcovdbg.symbols.blocks import read_linked
 from kcovdbg.symbols.call_graph import CallGraph
-from kcovdbg.why.call_ways import Guard, WayFinder, find_block
+from kcovdbg.why.call_ways import Guard, WayFinder
 from tests.lab import kernel as kernels
 from tests.lab.kcovdbg_run import ROOT
 from tests.lab.recipe import RECIPES
@@ -159,9 +159,9 @@ class TargetFinder:
         for function in sorted(self._later.executed & self._earlier.executed):
             for point in sorted(self._find_points(function), key=lambda pc: crc32(b"%d" % pc)):
                 guard = self._earlier.find_guard(function, point - 1)
-                blocks = self._later.find_blocks(function).blocks
-                index = find_block(blocks, point - 1)
-                if guard and index is not None and blocks[index].state is BlockState.EXECUTED:
+                found = self._later.find_blocks(function)
+                index = found.find_index(point - 1)
+                if guard and index is not None and found.blocks[index].state is BlockState.EXECUTED:
                     yield self._make_target(f"{point:#x}", point, [guard], [])
                     break
 

@@ -20,6 +20,7 @@ from kcovdbg.records.line_states import (
     WHOLE,
     LineState,
     TraceRecords,
+    find_code_columns,
     make_finder,
     select_code_records,
 )
@@ -163,12 +164,11 @@ def test_states_of_a_modules_lines(files):
     trace = TraceRecords(Counter(words[:count]), WHOLE, frozenset({PointKind.PC}))
     own = select_code_records(trace, table)
     assert len(own.counts) > 10
-    found = make_finder(table).find_lines(own)
+    found = make_finder(table).find_columns(own)
     assert (found.contradictions, found.unknown_edges, found.unmatched) == (0, 0, 0)
+    lines = find_code_columns(found, None).rows()["modules/kcovlab_keep.c"]
     text = (MODULES / "kcovlab_keep.c").read_text().splitlines()
-    states = {
-        text[line.line - 1].strip(): line.state for line in found.files["modules/kcovlab_keep.c"]
-    }
+    states = {text[line.line - 1].strip(): line.state for line in lines}
     assert not any(state.is_unknown for state in states.values())
     assert states["return 1;"] is states["return total;"] is LineState.EXECUTED
     assert states["sum += kcovlab_keep_inner(n);"] is LineState.EXECUTED

@@ -21,7 +21,7 @@ from kcovdbg.symbols.call_graph import CallGraph
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import make_table
-from kcovdbg.why.call_ways import Way, WayFinder, find_block
+from kcovdbg.why.call_ways import Way, WayFinder
 from kcovdbg.why.joined_code import WholeCode
 from kcovdbg.why.uncovered_code import BlockNode, UncoveredRanking
 from tests.lab.execution_truth import Call
@@ -68,10 +68,10 @@ def is_right(way: Way, later: WayFinder) -> bool:
         return way.path[0] in later.executed
     if way.guard is None or way.guard.first is None:
         return False
-    blocks = later.find_blocks(way.path[0]).blocks
-    index = find_block(blocks, way.guard.first.address)
+    found = later.find_blocks(way.path[0])
+    index = found.find_index(way.guard.first.address)
     assert index is not None
-    return blocks[index].state is BlockState.EXECUTED
+    return found.blocks[index].state is BlockState.EXECUTED
 
 
 class _Ranked(NamedTuple):
@@ -202,11 +202,9 @@ def test_no_function_that_was_executed_is_called_not_executed(
     for start in starts & executed:
         function = truth.finder.find_function(start)
         assert function is not None
-        index = find_block(finder.find_blocks(function).blocks, start)
-        if (
-            index is not None
-            and finder.find_blocks(function).blocks[index].state is BlockState.NOT_EXECUTED
-        ):
+        found = finder.find_blocks(function)
+        index = found.find_index(start)
+        if index is not None and found.blocks[index].state is BlockState.NOT_EXECUTED:
             wrong.append(graph.name(function))
     assert wrong == []
 

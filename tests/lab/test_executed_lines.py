@@ -22,11 +22,12 @@ from kcovdbg.records.line_states import (
     OPEN,
     WHOLE,
     LineState,
-    LineStates,
     Place,
     Quality,
+    StateColumns,
     StateFinder,
     TraceRecords,
+    find_code_columns,
     make_finder,
 )
 from kcovdbg.symbols.address_locator import AddressLocator
@@ -223,12 +224,13 @@ def truth(
 
 
 def compare(
-    states: LineStates, lines: dict[tuple[str, int], bool]
+    states: StateColumns, lines: dict[tuple[str, int], bool]
 ) -> tuple[Counter[str], list[object]]:
     """Return how many lines have each state, and those whose state is wrong."""
     tally: Counter[str] = Counter()
     wrong: list[object] = []
-    found = {(file, line.line): line.state for file, rows in states.files.items() for line in rows}
+    by_file = find_code_columns(states, None).rows()
+    found = {(file, line.line): line.state for file, rows in by_file.items() for line in rows}
     assert found.keys() == lines.keys()
     for line, was_executed in lines.items():
         state = found[line]
@@ -258,7 +260,7 @@ def compare_calls(truth: Truth, code: CodeTruth) -> tuple[Counter[str], list[obj
         executed = set(own)
         functions = code.functions_of(executed)
         trace = TraceRecords(Counter(call.records), _WHOLE, _PC)
-        states = code.finder.find_lines(trace, functions, with_others=False)
+        states = code.finder.find_columns(trace, functions, with_others=False)
         assert states.contradictions == 0, call.text
         more, different = compare(states, code.lines_of(functions, executed))
         tally += more
@@ -336,7 +338,7 @@ def test_all_calls_as_one_trace(truth: Truth) -> None:
         own_executed.update(own)
         executed |= logged
     assert outside <= len(truth.calls) // 10
-    states = truth.finder.find_lines(TraceRecords(counts, _WHOLE, _PC))
+    states = truth.finder.find_columns(TraceRecords(counts, _WHOLE, _PC))
     assert states.contradictions == 0
     ran = {
         function
@@ -344,7 +346,8 @@ def test_all_calls_as_one_trace(truth: Truth) -> None:
         if (function := truth.finder.find_function(address)) is not None
     }
     lines = truth.lines_of(sorted(ran), executed)
-    found = {(file, line.line): line.state for file, rows in states.files.items() for line in rows}
+    by_file = find_code_columns(states, None).rows()
+    found = {(file, line.line): line.state for file, rows in by_file.items() for line in rows}
     executed_lines = {line for line, was_executed in lines.items() if was_executed}
     own_lines = {
         line
@@ -390,7 +393,7 @@ def test_calls_cut_anywhere(truth: Truth, is_placed: bool) -> None:
         trace = TraceRecords(Counter(cut.records), quality, _PC, place, last)
         for code in truth.all_code:
             functions = code.functions_of(cut.executed)
-            states = code.finder.find_lines(trace, functions, with_others=False)
+            states = code.finder.find_columns(trace, functions, with_others=False)
             assert states.contradictions == 0, call.text
             more, different = compare(states, code.lines_of(functions, cut.executed))
             tally += more

@@ -342,13 +342,13 @@ def test_lines_of_functions_without_points():
         frozenset(),
         listed=[BASE + 0x1000],
     )
-    found = finder.find_lines(trace)
-    assert [(line.line, line.state, line.hits) for line in found.files["file.c"]] == [
+    assert [(line.line, line.state, line.hits) for line in finder.find_lines(trace)["file.c"]] == [
         (10, LineState.EXECUTED, 3),
         (11, LineState.NOT_EXECUTED, 0),
     ]
+    found = finder.find_columns(trace)
     assert found.unmatched == 1
-    assert finder.find_columns(trace).entry_state[0] == FunctionState.EXECUTED
+    assert found.entry_state[0] == FunctionState.EXECUTED
 
 
 def test_starts_of_all_blocks():

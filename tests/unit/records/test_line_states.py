@@ -331,7 +331,7 @@ LINES = (
 def line_states(counts, quality=WHOLE, **kwargs):
     trace = TraceRecords({point(index): count for index, count in counts.items()}, quality, KINDS)
     found = make_finder(LINES, **kwargs).find_lines(trace)
-    return {line.line: (line.state, line.hits) for line in found.files.get("file.c", ())}
+    return {line.line: (line.state, line.hits) for line in found.get("file.c", ())}
 
 
 def test_lines():
@@ -360,9 +360,9 @@ def test_line_with_code_in_functions_without_points():
     finder = make_finder(inlined, inlined)
     columns = finder._blocks._replace(code=encode(inlined) + encode(inlined, FunctionFlag(0)))
     mixed = StateFinder(columns, array("I", [0x1008]), array("Q", [0]))
-    (line,) = mixed.find_lines(TraceRecords({}, WHOLE, KINDS)).files["file.c"]
+    (line,) = mixed.find_lines(TraceRecords({}, WHOLE, KINDS))["file.c"]
     assert line.state is LineState.OUTSIDE
-    (line,) = mixed.find_lines(TraceRecords({point(0): 2}, WHOLE, KINDS)).files["file.c"]
+    (line,) = mixed.find_lines(TraceRecords({point(0): 2}, WHOLE, KINDS))["file.c"]
     assert line.state is LineState.EXECUTED
 
 
@@ -378,7 +378,7 @@ def test_lines_that_code_was_inlined_at():
     def find(*executed, **kwargs):
         counts = {point(index): 2 + index for index in executed}
         found = finder.find_lines(TraceRecords(counts, SET, KINDS, **kwargs))
-        return {line.line: (line.state, line.hits) for line in found.files["file.c"]}
+        return {line.line: (line.state, line.hits) for line in found["file.c"]}
 
     executed, partly = LineState.EXECUTED, LineState.PARTLY
     # Own code that was executed decides, as that of line 10.
@@ -397,7 +397,7 @@ def test_lines_that_code_was_inlined_at():
     ]
     assert calls == [[20, 21], [20, 21, 10], [20, 21]]
     inlined = (Block((), ENTRY | EXIT, True, ((10, 1),), tuple((20 + i, 0) for i in range(9))),)
-    found = make_finder(inlined).find_lines(TraceRecords({}, INCOMPLETE, KINDS)).files["file.c"]
+    found = make_finder(inlined).find_lines(TraceRecords({}, INCOMPLETE, KINDS))["file.c"]
     assert [line.line for line in found] == [10, *range(20, 29)]
     assert {line.state for line in found} == {LineState.UNDECIDED}
 
@@ -409,7 +409,7 @@ def test_own_code_that_was_not_executed_and_inlined_code_that_was():
         Block((), EXIT, True, ((11, 1),)),
     )
     found = make_finder(blocks).find_lines(TraceRecords({point(0): 3, point(2): 3}, SET, KINDS))
-    states = {line.line: (line.state, line.hits) for line in found.files["file.c"]}
+    states = {line.line: (line.state, line.hits) for line in found["file.c"]}
     assert states[12] == (LineState.PARTLY, 3)
     assert states[13] == (LineState.NOT_EXECUTED, 0)
 
@@ -572,7 +572,7 @@ def test_random_walks(seed):
                 assert units <= executed, (*case, block)
             if block.state is BlockState.NOT_EXECUTED:
                 assert not units & executed, (*case, block)
-        for line, state, _ in finder.find_lines(trace).files.get("file.c", ()):
+        for line, state, _ in finder.find_lines(trace).get("file.c", ()):
             index, is_second = divmod(line - 1, 2)
             pieces = inlined.get(line, {(index, SECOND if is_second else 0)})
             was_executed = not pieces.isdisjoint(executed)
@@ -620,7 +620,7 @@ def test_damaged_blocks_are_left_out():
         finder = StateFinder(columns, array("I", [0x1008, 0x1028]), array("Q", [0, 0]))
         trace = TraceRecords({point(0): 1}, WHOLE, KINDS)
         lines = finder.find_lines(trace)
-        assert all(0 <= line.line <= 0xFFFFF for rows in lines.files.values() for line in rows)
+        assert all(0 <= line.line <= 0xFFFFF for rows in lines.values() for line in rows)
         finder.find_blocks(trace, 0)
 
 
@@ -635,13 +635,13 @@ def test_blocks_of_a_table(tmp_path):
     kinds = frozenset({PointKind.PC})
     everything = dict.fromkeys(table.pcs(PointKind.PC), 1)
     states = finder.find_lines(TraceRecords(everything, SET, kinds))
-    (first,) = (name for name in states.files if name.endswith("src/first.c"))
-    found = {line.line: line.state for line in states.files[first]}
+    (first,) = (name for name in states if name.endswith("src/first.c"))
+    found = {line.line: line.state for line in states[first]}
     # Lines of first() and of rare(), and of the callback, which has no points.
     assert {found[5], found[8], found[9]} <= {LineState.EXECUTED, LineState.PARTLY}
     assert found[3] is LineState.NOT_INSTRUMENTED
     nothing = finder.find_lines(TraceRecords({}, SET, kinds))
-    assert {line.state for line in nothing.files[first]} == {
+    assert {line.state for line in nothing[first]} == {
         LineState.NOT_EXECUTED,
         LineState.NOT_INSTRUMENTED,
     }
@@ -699,10 +699,10 @@ def test_lines_of_executed_functions_count_other_code(tmp_path):
     finder = make_image_finder(table)
     found = finder.find_lines(trace, finder.find_executed(trace.counts))
     everything = finder.find_lines(trace)
-    assert not any(name.endswith("src/first.c") for name in found.files)
-    assert any(name.endswith("src/first.c") for name in everything.files)
-    for name, lines in found.files.items():
-        states = {line.line: line for line in everything.files[name]}
+    assert not any(name.endswith("src/first.c") for name in found)
+    assert any(name.endswith("src/first.c") for name in everything)
+    for name, lines in found.items():
+        states = {line.line: line for line in everything[name]}
         assert [states[line.line] for line in lines] == list(lines)
 
 
@@ -753,7 +753,7 @@ def test_lines_in_front_of_a_place(tmp_path):
             for index, address in enumerate(addresses):
                 passed = {pc: 1 for pc in points if start < pc <= address}
                 trace = TraceRecords(passed, OPEN | Quality.PLACED, KINDS, Place([address], []))
-                found = finder.find_lines(trace, [function], with_others=False).files
+                found = finder.find_lines(trace, [function], with_others=False)
                 executed = {
                     (name.rpartition("/")[2], line.line)
                     for name, rows in found.items()

@@ -18,6 +18,7 @@ from kcovdbg.records.line_states import (
     WHOLE,
     LineState,
     TraceRecords,
+    find_code_columns,
     join_line_states,
     make_finder,
     select_code_records,
@@ -412,9 +413,10 @@ def test_states_of_lines(placed):
     trace = trace_of([*own, 0x1000, PLACES[".text"] - 0x100000])
     selected = select_code_records(trace, placed)
     assert list(selected.counts) == own
-    found = make_finder(placed).find_lines(selected)
+    found = make_finder(placed).find_columns(selected)
     assert (found.contradictions, found.unmatched) == (0, 0)
-    states = {line.line: line.state for line in next(iter(found.files.values()))}
+    lines = next(iter(find_code_columns(found, None).rows().values()))
+    states = {line.line: line.state for line in lines}
     assert states[line_of("    if (n == 3)")].was_executed
     assert states[line_of("        return total")] is LineState.NOT_EXECUTED
     assert states[line_of("    return call(n) * 7")] is LineState.EXECUTED

@@ -142,7 +142,7 @@ def test_a_branch_of_the_module_stands_before_code_of_the_image(joined):
 def test_lines_and_what_stands_before_them(joined):
     trace = trace_without(joined, "        return exported(n) + 1;")
     functions = [number_of(joined, name) for name in ("inner", "exported")]
-    lines = joined.finder.find_lines(trace, functions).files
+    lines = joined.finder.find_lines(trace, functions)
     states = {(file, line.line): line.state for file, rows in lines.items() for line in rows}
     assert states["module.c", 5] is LineState.EXECUTED
     assert states["module.c", 6] is LineState.NOT_EXECUTED
