@@ -136,16 +136,16 @@ def _parse_words(context: Context, given: Sequence[str]) -> list[CodeWord]:
     :raises WordError: for anything else.
     """
     text = " ".join(given)
-    found = [word for word in find_code_words(text) if not word.is_torn]
-    # A line with the name of a register or another label.
-    if found and ": " in text:
-        return found
+    in_line = [word for word in find_code_words(text) if not word.is_torn]
+    if in_line and ": " in text:
+        # A line with the name of a register or another label.
+        return in_line
     try:
         return list(parse_words(text))
     except ValueError as error:
-        if found:
-            return found
         wrong = str(error)
+    if in_line:
+        return in_line
     word = next((word for word in given if wrong in word), given[0])
     raise WordError(
         f"'{wrong}' is neither an address nor a function", word, hint=_find_hint(context, word)

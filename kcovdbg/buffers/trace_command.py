@@ -76,22 +76,16 @@ _SIGNS: Final = {_BOTH: "", _WHAT: ">", _AGAINST: "<"}
 class _Row(NamedTuple):
     step: TraceStep
     location: Location
-    name: str | None
+    function_class: str | None
     """The name of the function's class."""
     values: tuple[str, ...] = ()
     """Arguments and result of the function, in the first of its rounds."""
     side: str = _WHAT
     """The trace that has it, of two that are compared."""
-    against: int | None = None
-    """Its records in the trace that is compared with, where both have it."""
-
-    @property
-    def records(self) -> tuple[int | None, int | None]:
-        """The records in the trace that is compared with, and in the other one."""
-        own = self.step.records
-        if self.side == _AGAINST:
-            return own, None
-        return self.against, own
+    records: int | None = None
+    """Its records in the trace that is shown, of two; None where it has none."""
+    against_records: int | None = None
+    """Its records in the trace that is compared with."""
 
     @property
     def frame(self) -> Frame:
@@ -103,9 +97,9 @@ def _function_text(row: _Row) -> str:
     return f"{name} {APPROXIMATE}" if row.location.approximate else name
 
 
-_COLUMNS: Final = (
-    Column("depth", NUMBER, value="step.depth", json_only=True),
-    Column("records", NUMBER, value="step.records"),
+_DEPTH: Final = Column("depth", NUMBER, value="step.depth", json_only=True)
+# The columns after the number of records.
+_STEP_COLUMNS: Final = (
     Column(
         "rounds",
         NUMBER,
@@ -124,9 +118,10 @@ _COLUMNS: Final = (
     ),
     Column("file", PATH, value="frame.file", json_only=True),
     Column("line", NUMBER, value="frame.line", json_only=True),
-    Column("class", value="name", hide_empty=True, priority=2),
+    Column("class", value="function_class", hide_empty=True, priority=2),
     where_column(lambda row: place_text(row.frame) or None, priority=1),
 )
+_COLUMNS: Final = (_DEPTH, Column("records", NUMBER, value="step.records"), *_STEP_COLUMNS)
 _COMPARED_COLUMNS: Final = (
     Column(
         "side",
@@ -134,25 +129,17 @@ _COMPARED_COLUMNS: Final = (
         title="",
         meaning="`what` or `against` where only one of the traces has the line, or `both`",
     ),
-    _COLUMNS[0],
+    _DEPTH,
     Column(
         "against_records",
         NUMBER,
-        value=lambda row: row.records[0],
         title="AGAINST",
         meaning="records of the trace that is compared with",
         null="it has none",
         unit="records",
     ),
-    Column(
-        "records",
-        NUMBER,
-        value=lambda row: row.records[1],
-        meaning="records of WHAT",
-        null="it has none",
-        unit="records",
-    ),
-    *_COLUMNS[3:],
+    Column("records", NUMBER, meaning="records of WHAT", null="it has none", unit="records"),
+    *_STEP_COLUMNS,
 )
 _CLASS_COLUMNS: Final = (
     Column("class", value="name", meaning="name of the class"),
@@ -277,11 +264,12 @@ def _find_end(pcs: array[int], names: LocationCache) -> int:
         strangers.update(others[bisect_right(others, text.start) : bisect_right(others, text.end)])
     if len(strangers) <= _MOST_STRANGERS:
         return len(pcs)
-    least = len(strangers) - _MOST_STRANGERS
+    seen: set[int] = set()
     for at, pc in enumerate(pcs):
-        strangers.discard(pc)
-        if len(strangers) < least:
-            return at
+        if pc in strangers:
+            seen.add(pc)
+            if len(seen) > _MOST_STRANGERS:
+                return at
     return len(pcs)
 
 
@@ -328,12 +316,15 @@ def _align(stories: Sequence[_Story], comparison: BuildComparison) -> Iterator[_
     for part in align_records(*number_values(*keys)).parts():
         if part.is_common:
             for at, other in zip(part.left, part.right, strict=True):
-                yield right[other]._replace(side=_BOTH, against=left[at].step.records)
+                row, against = right[other], left[at].step.records
+                yield row._replace(side=_BOTH, records=row.step.records, against_records=against)
         else:
             for at in part.left:
-                yield left[at]._replace(side=_AGAINST)
+                row = left[at]
+                yield row._replace(side=_AGAINST, against_records=row.step.records)
             for at in part.right:
-                yield right[at]
+                row = right[at]
+                yield row._replace(side=_WHAT, records=row.step.records)
 
 
 def _find_key(comparison: BuildComparison, row: _Row, side: int) -> Hashable:

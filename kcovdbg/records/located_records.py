@@ -195,7 +195,9 @@ class PcFilter:
         if found is None:
             flags = 0
             for code, flag in self._code:
-                flags |= flag if pc - 1 in code else 0
+                # A PC is the address after a call.
+                if pc - 1 in code:
+                    flags |= flag
             for frame in self._names[pc].frames:
                 flags |= self._flags(frame)
             found = self._known[pc] = self._passes(flags)
@@ -205,8 +207,9 @@ class PcFilter:
         """Return for each PC whether it passes, 0 or 1."""
         flags = bytearray(columns.find_flags(self._flags))
         for code, flag in self._code:
-            first, end = (bisect_right(columns.pcs, pc) for pc in (code.start, code.stop))
-            for at in range(first, end):
+            # PCs whose calls are in the code: a PC is the address after a call.
+            first = bisect_right(columns.pcs, code.start)
+            for at in range(first, bisect_right(columns.pcs, code.stop)):
                 flags[at] |= flag
         return bytes(flags.translate(bytes(self._passes(byte) for byte in range(256))))
 

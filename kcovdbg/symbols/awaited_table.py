@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Opens the location table of a kernel, or starts to build it."""
+"""Open the location table of a kernel, or start to build it."""
 
 from __future__ import annotations
 
@@ -94,10 +94,12 @@ def find_awaited_table(
     :param folder: the directory of tables; None for the user's cache.
     """
     if image is None:
-        built = None if build_id is None else open_table(make_build_key(build_id), folder)
+        built = None
+        if build_id is not None:
+            built = open_table(make_build_key(build_id), folder)
         return AwaitedTable(built or spare)
     key: str | None = None
-    # Reported when the image is opened for more.
+    # An image that cannot be read is reported when it is opened for more.
     with suppress(TargetError):
         key = find_table_key(image, code)
     if key is None or not key.startswith(f"{build_id}-"):

@@ -94,6 +94,28 @@ class Structure(NamedTuple):
     members: tuple[StructureMember, ...]
 
 
+class FoundRows(NamedTuple):
+    """Rows of line tables, and the code that was inlined."""
+
+    columns: Any
+    """C's structure."""
+    strings: list[str]
+    """The source files, counted from 1."""
+
+
+class UnitContents(NamedTuple):
+    """The contents of units."""
+
+    chains: array[int]
+    """The location of each address, :data:`NO_UNIT` where its unit cannot be read."""
+    locations: Locations
+    rows: FoundRows
+    definitions: Locations
+    """A frame for each function that has code, inlined or not: where it is defined. Functions
+    inside other entries, as Rust has them, are left out.
+    """
+
+
 class DwarfReader:
     """The debug info of a linked image, mapped.
 
@@ -113,9 +135,9 @@ class DwarfReader:
         given = ffi.new("struct kcovdbg_sections *")
         # The pointers that C has must remain valid.
         self._kept: list[Any] = [given]
-        found = None
+        opened = None
         if shared is None and not contents:
-            shared = found = _open_shared(elf)
+            shared = opened = _open_shared(elf)
         for name in _SHARED:
             setattr(given, f"shared_{name}", _NOWHERE)
         for name in SECTIONS:
@@ -131,8 +153,8 @@ class DwarfReader:
             part = getattr(given, name)
             part.data, part.size = pointer, len(data)
             self._kept += [data, pointer]
-        if found is not None:
-            found.close()
+        if opened is not None:
+            opened.close()
         given.must_swap = elf.header.big_endian != (sys.byteorder == "big")
         self._dwarf = lib.kcovdbg_dwarf_new(given)
         if self._dwarf == ffi.NULL:
@@ -166,7 +188,9 @@ class DwarfReader:
     @property
     def directory(self) -> str | None:
         """The directory of the first unit, whether it has code or not; None when there is none."""
-        return (_text(self._units[0].directory) if self._count else None) or None
+        if not self._count:
+            return None
+        return _text(self._units[0].directory) or None
 
     def unit_size(self, number: int) -> int:
         """Return the size of a unit's entries in bytes, a measure of the time to read it."""
@@ -256,29 +280,6 @@ class DwarfReader:
         return UnitContents(chains, locations, found, definitions)
 
 
-class FoundRows(NamedTuple):
-    """Rows of line tables, and the code that was inlined."""
-
-    columns: Any
-    """C's structure."""
-    strings: list[str]
-    """The source files, counted from 1."""
-
-
-class UnitContents(NamedTuple):
-    """The contents of units."""
-
-    chains: array[int]
-    """The location of each address, :data:`NO_UNIT` where its unit cannot be read."""
-    locations: Locations
-    rows: FoundRows
-    definitions: Locations
-    """Functions that have code, inlined or not: of each a frame where it is defined.
-
-    Functions inside other entries, as Rust has them, are left out.
-    """
-
-
 def read_comp_dir(elf: ElfFile) -> str | None:
     """Return the directory that an image was built in: ``DW_AT_comp_dir`` of its first unit.
 
@@ -289,7 +290,7 @@ def read_comp_dir(elf: ElfFile) -> str | None:
     try:
         start = b"" if section is None else elf.read_section(section, _FIRST_UNIT)
         (size,) = layout.unpack_from(start)
-        # A larger one is of the 64-bit format. The unit ends where what is read of it does.
+        # The unit ends where the part of it that is read ends. Larger sizes mark the 64-bit format.
         if size < 0xFFFFFFF0:
             size = min(size, len(start) - layout.size)
         unused = dict.fromkeys(("line", "addr", "ranges", "rnglists"), b"")

@@ -182,12 +182,12 @@ class Symbolizer:
         frames_of = self._locate_many(others) if len(others) >= _MANY else {}
         found: dict[int, Location] = {}
         for pc, row in zip(pcs, rows, strict=True):
-            if row is None and pc in frames_of:
-                mangled = table.mangled_at(pc, frames_of[pc])
-                found[pc] = self._locate_other(pc, frames_of[pc], mangled)
-                continue
             if row is None:
-                found[pc] = demangle_location(self._locate_without_table(pc))
+                if pc in frames_of:
+                    mangled = table.mangled_at(pc, frames_of[pc])
+                    found[pc] = self._locate_other(pc, frames_of[pc], mangled)
+                else:
+                    found[pc] = demangle_location(self._locate_without_table(pc))
                 continue
             kind, frames = row
             remark = mangled = None

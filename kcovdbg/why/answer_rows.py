@@ -277,6 +277,7 @@ def _word_value(key: str, value: AnswerValue) -> Iterator[str]:
 
 
 def draw_rows(question: str, rows: Iterable[AnswerRow]) -> Iterator[Line]:
+    """Yield a question and its answers as lines of text."""
     yield (("header", escape(question)),)
     for row in rows:
         yield (("", escape(f"- {row.answer}")),)

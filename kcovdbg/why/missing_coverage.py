@@ -516,6 +516,15 @@ def _sum_up_inherited(state: State, kcovs: Sequence[KcovFields]) -> Answer:
     )
 
 
+# What several objects are, by the code of the first answer on one.
+_STEPS: Final[Mapping[Reason, str]] = {
+    "not-initialized": "not initialized by KCOV_INIT_TRACE",
+    "not-mapped": "initialized, but not mapped",
+    "never-enabled": "initialized, but were never enabled",
+    "not-enabled-now": "not enabled now",
+}
+
+
 def _explain_all_disabled(state: State, kcovs: Sequence[KcovFields]) -> Iterator[Answer]:
     """Yield why objects are not enabled: one answer on all objects with the same reason."""
     by_code: dict[Reason, list[KcovFields]] = defaultdict(list)
@@ -537,15 +546,6 @@ def _explain_all_disabled(state: State, kcovs: Sequence[KcovFields]) -> Iterator
             question=f"its process has {len(found)} objects open; whether the tasks that they are "
             f"enabled for exist",
         )
-
-
-# What several objects are, by the code of the answer on one.
-_STEPS: Final[Mapping[Reason, str]] = {
-    "not-initialized": "not initialized by KCOV_INIT_TRACE",
-    "not-mapped": "initialized, but not mapped",
-    "never-enabled": "initialized, but were never enabled",
-    "not-enabled-now": "not enabled now",
-}
 
 
 def _explain_disabled(state: State, fields: KcovFields) -> Iterator[Answer]:
@@ -630,9 +630,12 @@ def list_registered(state: State, subsystem: int | None = None) -> tuple[str, in
             found.append(f"{handle} of {name_task(entry)}")
     owners = name_some(found)
     unread = state.unread(Part.REMOTE)
-    if unread:
-        return f"{owners + ', others ' if found else ''}unknown: {unread[0]}", None
-    return owners or "none", len(found)
+    if not unread:
+        return owners or "none", len(found)
+    unknown = f"unknown: {unread[0]}"
+    if found:
+        unknown = f"{owners}, others {unknown}"
+    return unknown, None
 
 
 def _sections_of(state: State, address: int) -> list[Session]:
@@ -777,9 +780,9 @@ def _explain_registration(state: State, bucket: int, kcov: KcovFields) -> Iterat
             "its owner is gone, so that it stays registered forever: see check",
             {"t": kcov.task or 0},
             {"kcov": kcov.address},
-            notes,
-            _part_of_owner(kcov),
-            "whether its owner is gone",
+            notes=notes,
+            rests_on=_part_of_owner(kcov),
+            question="whether its owner is gone",
         )
     yield from _explain_remote(state, kcov)
     yield from _explain_count(state, state.objects[kcov.address], "the owner's buffer")
