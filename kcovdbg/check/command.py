@@ -13,7 +13,7 @@ from kcovdbg.check.finding_text import count_findings, rule_of, word_finding
 from kcovdbg.check.known_bugs import find_bugs
 from kcovdbg.check.runner import Report, check, find_rule, list_rules
 from kcovdbg.console.argument import Argument, Value
-from kcovdbg.console.column import ANY, DETAIL, LIST, TEXT, Column, Meaning, RowType
+from kcovdbg.console.column import ANY, DETAIL, LIST, TEXT, Column, RowType
 from kcovdbg.console.command import Command, CommandResult, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Drawing, Line, Lines, Renderable, Table
@@ -24,6 +24,10 @@ from kcovdbg.model.rule import Rule
 
 _STYLES: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.UNKNOWN: "warning"}
 
+_SEVERITY: Final = (
+    "`error`, `warning`, `advice` or `info`; of a finding also `transient`, `racing` or `unknown`"
+)
+_GUARANTEE: Final = "the kernel function that maintains it"
 _VALUE_COLUMNS: Final = (
     Column("name", meaning="name of the value"),
     Column("value", meaning="the value as text"),
@@ -36,7 +40,12 @@ _CAUSE_COLUMNS: Final = (
 )
 _COLUMNS: Final = (
     Column("rule", meaning="name of the rule"),
-    Column("severity", TEXT, style=lambda finding: _STYLES.get(finding.severity, "")),
+    Column(
+        "severity",
+        TEXT,
+        style=lambda finding: _STYLES.get(finding.severity, ""),
+        meaning=_SEVERITY,
+    ),
     Column("object", meaning="what the finding is about"),
     Column("message", meaning="what is wrong with it"),
     Column("certainty", meaning="whether the finding is certain"),
@@ -53,13 +62,18 @@ _COLUMNS: Final = (
     Column(
         "sentence", value=lambda finding: rule_of(finding).sentence, meaning="what the rule says"
     ),
-    Column("guarantee", value=lambda finding: rule_of(finding).guaranteed_by),
+    Column("guarantee", value=lambda finding: rule_of(finding).guaranteed_by, meaning=_GUARANTEE),
 )
 _RULE_COLUMNS: Final = (
     Column("rule", value=lambda rule: rule.name, meaning="name of the rule"),
-    Column("severity", TEXT),
+    Column("severity", TEXT, meaning=_SEVERITY),
     Column("sentence", elastic=40, wraps=True, meaning="what the rule says"),
-    Column("consequence", value=lambda rule: rule.consequence or None, json_only=True),
+    Column(
+        "consequence",
+        value=lambda rule: rule.consequence or None,
+        json_only=True,
+        meaning="what a violation leads to",
+    ),
     Column(
         "eras",
         value=lambda rule: rule.kernels,
@@ -73,14 +87,22 @@ _RULE_COLUMNS: Final = (
         title="BY",
         elastic=16,
         priority=DETAIL + 1,
+        meaning=_GUARANTEE,
     ),
-    Column("detail", value=lambda rule: rule.detail or None, json_only=True),
+    Column(
+        "detail",
+        value=lambda rule: rule.detail or None,
+        json_only=True,
+        meaning="legal state that looks like a violation, and what is not checked",
+        null="there is none",
+    ),
     Column(
         "bugs",
         LIST,
         value=lambda rule: [*map(str, find_bugs(rule.name))],
         text=lambda rule: "; ".join(map(str, find_bugs(rule.name))) or None,
         json_only=True,
+        meaning="known bugs that violate the rule",
     ),
 )
 _EXPLAIN_TITLES: Final = {
@@ -93,20 +115,6 @@ _EXPLAIN_COLUMNS: Final = tuple(
     replace(column, title=_EXPLAIN_TITLES.get(column.key, column.key), json_only=False)
     for column in _RULE_COLUMNS
 )
-
-
-_MEANINGS: Final = {
-    "severity": Meaning(
-        "`error`, `warning`, `advice` or `info`; of a finding also `transient`, `racing` or "
-        "`unknown`"
-    ),
-    "guarantee": Meaning("the kernel function that maintains it"),
-    "consequence": Meaning("what a violation leads to"),
-    "detail": Meaning(
-        "legal state that looks like a violation, and what is not checked", "there is none"
-    ),
-    "bugs": Meaning("known bugs that violate the rule"),
-}
 
 
 def _find(name: str) -> Rule:
@@ -184,9 +192,9 @@ COMMAND: Final = Command(
     topic=Topic.STATE,
     run=_run,
     row_types=(
-        RowType(_COLUMNS, _MEANINGS, when="without `--list` and `--explain`"),
-        RowType(_RULE_COLUMNS, _MEANINGS, when="with `--list`"),
-        RowType(_EXPLAIN_COLUMNS, _MEANINGS, when="with `--explain`"),
+        RowType(_COLUMNS, when="without `--list` and `--explain`"),
+        RowType(_RULE_COLUMNS, when="with `--list`"),
+        RowType(_EXPLAIN_COLUMNS, when="with `--explain`"),
     ),
     description=(
         "Compares KCOV's state in tasks, objects, handles, areas, saved state and buffers with "

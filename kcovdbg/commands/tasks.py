@@ -8,17 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from kcovdbg.console.argument import Argument, Value, matches_name, select_rows
-from kcovdbg.console.column import (
-    ADDRESS,
-    ANY,
-    BOOL,
-    NUMBER,
-    SYSCALL,
-    UNREAD,
-    Column,
-    Meaning,
-    RowType,
-)
+from kcovdbg.console.column import ADDRESS, ANY, BOOL, NUMBER, SYSCALL, UNREAD, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import PIPED_WIDTH, Table
@@ -110,6 +100,7 @@ def _devices_column(sessions: Mapping[int, Sequence[DeviceSession]]) -> Column:
         elastic=12,
         priority=1,
         hide_empty=True,
+        meaning="what devices of posted series collect into the task",
     )
 
 
@@ -224,7 +215,6 @@ COMMAND: Final = Command(
     row_types=(
         RowType(
             (*TASK_COLUMNS, _devices_column({}), Column("syscall", SYSCALL)),
-            {"devices": Meaning("what devices of posted series collect into the task")},
             errors=True,
             unread=True,
         ),

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi.handle import decode_handle
@@ -286,9 +285,6 @@ class RowType(NamedTuple):
     """One kind of rows that a command writes."""
 
     columns: Sequence[Column]
-    meanings: Mapping[str, Meaning] = MappingProxyType({})
-    """The meanings of keys, by path as in ``references[].kind``: of shared columns that mean
-    something else in these rows."""
     errors: bool = False
     """Whether rows have the key ``errors``."""
     when: str = ""

@@ -108,15 +108,13 @@ _ERRORS_SCHEMA: Final = {"type": "array", "items": {"type": "string"}}
 
 def keys_of(row_type: RowType) -> tuple[JsonKey, ...]:
     """Return the keys of a row, in order."""
-    keys = _keys_of_columns(row_type.columns, row_type.meanings, "")
+    keys = _keys_of_columns(row_type.columns, "")
     if not row_type.errors:
         return keys
     return (*keys, JsonKey("errors", "errors", MEANINGS["errors"], _ERRORS_SCHEMA, ()))
 
 
-def _keys_of_columns(
-    columns: Sequence[Column], meanings: Mapping[str, Meaning], prefix: str
-) -> tuple[JsonKey, ...]:
+def _keys_of_columns(columns: Sequence[Column], prefix: str) -> tuple[JsonKey, ...]:
     keys: list[JsonKey] = []
     for column in columns:
         if column.text_only:
@@ -125,21 +123,18 @@ def _keys_of_columns(
         members: tuple[JsonKey, ...] = ()
         if column.items is not None:
             schema = {"type": "array"}
-            members = _keys_of_columns(column.items, meanings, f"{path}[].")
+            members = _keys_of_columns(column.items, f"{path}[].")
         elif column.members is not None:
             schema = {"type": "object"}
-            known = _keys_of_columns(column.members, meanings, f"{path}.")
+            known = _keys_of_columns(column.members, f"{path}.")
             # An unknown member is left out, not null.
             members = tuple(key._replace(meaning=key.meaning._replace(null=None)) for key in known)
-        meaning = _find_meaning(column, path, meanings)
-        keys.append(JsonKey(column.key, path, meaning, schema, members))
+        keys.append(JsonKey(column.key, path, _find_meaning(column, path), schema, members))
     return tuple(keys)
 
 
-def _find_meaning(column: Column, path: str, meanings: Mapping[str, Meaning]) -> Meaning:
-    """Return the meaning of a key: that of the row type, of the column, or of all commands."""
-    if path in meanings:
-        return meanings[path]
+def _find_meaning(column: Column, path: str) -> Meaning:
+    """Return the meaning of a key: that of the column, or else that of all commands."""
     if column.meaning:
         return Meaning(column.meaning, column.null, column.unit)
     return MEANINGS.get(path) or MEANINGS[column.key]

@@ -7,24 +7,13 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import Record
 from kcovdbg.console.argument import Argument, Value
-from kcovdbg.console.column import (
-    BOOL,
-    COMM,
-    NUMBER,
-    PATH,
-    PID,
-    SYMBOL,
-    TEXT,
-    Column,
-    Meaning,
-    RowType,
-)
+from kcovdbg.console.column import BOOL, COMM, NUMBER, PATH, PID, SYMBOL, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.grid import table_lines
@@ -62,7 +51,6 @@ _LINES: Final = 30
 _LOG_LINES: Final = 10
 # Only so many records before the end are grouped into lines.
 _MAX_GROUPED: Final = 1 << 16
-_NO_COMPARISON: Final = "the record is not a comparison"
 
 
 class _BufferPart(NamedTuple):
@@ -127,6 +115,15 @@ def _find_frame(step: _Step) -> int | None:
     return frames[0] if frames else None
 
 
+def _list_record_columns() -> Iterator[Column]:
+    """Yield the columns of a record, which need not be a comparison."""
+    for column in make_record_columns(is_comparison=True, has_offset=True, has_calls=True):
+        if column.key in ("size", "const", "arg1", "arg2"):
+            yield replace(column, null="the record is not a comparison")
+        elif column.key not in ("type", "where"):
+            yield column
+
+
 _COLUMNS: Final = (
     Column("pid", PID, value="last.task.fields.pid"),
     Column("comm", COMM, value="last.task.fields.comm"),
@@ -136,12 +133,14 @@ _COLUMNS: Final = (
         value="part.buffer.name",
         meaning="name of the buffer, as commands take it",
     ),
-    *(
-        column
-        for column in make_record_columns(is_comparison=True, has_offset=True, has_calls=True)
-        if column.key not in ("type", "where")
+    *_list_record_columns(),
+    Column(
+        "stack",
+        NUMBER,
+        value=_find_frame,
+        meaning="number of the stack frame that the record's function was called from",
+        null="no frame matches",
     ),
-    Column("stack", NUMBER, value=_find_frame),
     Column("full", BOOL, value="part.buffer.full"),
 )
 
@@ -392,22 +391,7 @@ COMMAND: Final = Command(
     summary="show what the crashed task, or another, executed last, beside its stack",
     topic=Topic.BUFFERS,
     run=_run,
-    row_types=(
-        RowType(
-            _COLUMNS,
-            {
-                "size": Meaning("size of the operands", _NO_COMPARISON, "bytes"),
-                "const": Meaning("whether the first operand is a constant", _NO_COMPARISON),
-                "arg1": Meaning("first operand", _NO_COMPARISON),
-                "arg2": Meaning("second operand", _NO_COMPARISON),
-                "stack": Meaning(
-                    "number of the stack frame that the record's function was called from",
-                    "no frame matches",
-                ),
-            },
-            errors=True,
-        ),
-    ),
+    row_types=(RowType(_COLUMNS, errors=True),),
     description=(
         "Shows the newest records of the task that crashed, or without a crash of each CPU's "
         "current task, or of the named tasks. If a softirq interrupted a task, its earlier "

@@ -15,7 +15,7 @@ from typing import Final
 
 from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
-from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, Meaning, RowType
+from kcovdbg.console.column import NUMBER, PATH, TEXT, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_point_table
@@ -60,14 +60,49 @@ _NAMED: Final = 3
 _UNPLACED: Final = ("text", "file")
 
 _COLUMNS: Final = (
-    Column("file", PATH),
-    Column("line", NUMBER),
-    Column("state", value=lambda row: row.state.value),
-    Column("hits", NUMBER),
-    Column("text", TEXT),
-    Column("reason", TEXT),
-    Column("option", TEXT),
-    Column("built_line", NUMBER),
+    Column("file", PATH, meaning="source file, as in the change"),
+    Column("line", NUMBER, meaning="line in the file after the change"),
+    Column(
+        "state",
+        value=lambda row: row.state.value,
+        meaning=(
+            "`executed`, `partly` (not all of its code), `not-executed`, `unknown`, `no-code`, "
+            "`not-instrumented` or `not-built`"
+        ),
+    ),
+    Column(
+        "hits",
+        NUMBER,
+        meaning=(
+            "largest number of records of its code, summed over the traces; 1 where it is inferred"
+        ),
+        unit="records",
+    ),
+    Column("text", TEXT, meaning="the line's text in the change"),
+    Column(
+        "reason",
+        TEXT,
+        meaning=(
+            "why the state is unknown: `undecided`, `moved`, `edges` or `outside` as for source; "
+            "`text` or `file`: the kernel was built from another text; `module`: a module "
+            "whose file is not named may have the code; `path`: not in the tree; `assembly`: "
+            "assembly outside of functions, which may have code; `order`: several patches change "
+            "the file, and its source is missing"
+        ),
+        null="it is known",
+    ),
+    Column(
+        "option",
+        TEXT,
+        meaning="option of the kernel's configuration that builds the file",
+        null="the file is built, or the Makefiles do not say",
+    ),
+    Column(
+        "built_line",
+        NUMBER,
+        meaning="the line's number in the source that the kernel was built from",
+        null="it could not be placed, or has no code",
+    ),
     Column(
         "traces",
         items=(
@@ -75,38 +110,9 @@ _COLUMNS: Final = (
             Column("hits", NUMBER, meaning="its records", unit="records"),
         ),
         json_only=True,
+        meaning="the traces that executed the line",
     ),
 )
-_MEANINGS: Final = {
-    "file": Meaning("source file, as in the change"),
-    "line": Meaning("line in the file after the change"),
-    "state": Meaning(
-        "`executed`, `partly` (not all of its code), `not-executed`, `unknown`, `no-code`, "
-        "`not-instrumented` or `not-built`"
-    ),
-    "hits": Meaning(
-        "largest number of records of its code, summed over the traces; 1 where it is inferred",
-        unit="records",
-    ),
-    "text": Meaning("the line's text in the change"),
-    "reason": Meaning(
-        "why the state is unknown: `undecided`, `moved`, `edges` or `outside` as for source; "
-        "`text` or `file`: the kernel was built from another text; `module`: a module "
-        "whose file is not named may have the code; `path`: not in the tree; `assembly`: "
-        "assembly outside of functions, which may have code; `order`: several patches change "
-        "the file, and its source is missing",
-        "it is known",
-    ),
-    "option": Meaning(
-        "option of the kernel's configuration that builds the file",
-        "the file is built, or the Makefiles do not say",
-    ),
-    "built_line": Meaning(
-        "the line's number in the source that the kernel was built from",
-        "it could not be placed, or has no code",
-    ),
-    "traces": Meaning("the traces that executed the line"),
-}
 _MARKS: Final = {
     ChangeState.EXECUTED: ("covered", "+"),
     ChangeState.PARTLY: ("covered", "~"),
@@ -353,7 +359,7 @@ COMMAND: Final = Command(
     summary="show which lines of a change were executed",
     topic=Topic.BUFFERS,
     run=_run,
-    row_types=(RowType(_COLUMNS, _MEANINGS),),
+    row_types=(RowType(_COLUMNS),),
     description=(
         "Each line that the change adds has a mark: + executed, ~ executed but not all of its "
         "code, ! not executed, ? unknown, x not instrumented, # not built; none where the "

@@ -23,7 +23,6 @@ from kcovdbg.console.column import (
     TEXT,
     WORD,
     Column,
-    Meaning,
 )
 from kcovdbg.console.renderable import Line
 from kcovdbg.console.text import escape
@@ -68,6 +67,7 @@ _VALUES: Final = (
             Column("name", value=itemgetter(0), meaning="name of the value"),
             Column("value", value=itemgetter(1), meaning="the value as text"),
         ),
+        meaning="the values of the finding of `check`",
     ),
     Column("flags", WORD, meaning="`task_struct.flags`"),
     Column(
@@ -137,7 +137,12 @@ _VALUES: Final = (
     Column("sk_buffs", ADDRESSES, title="sk_buff", meaning="addresses of the `struct sk_buff`"),
     Column("t", ADDRESS),
     Column("tasks", ADDRESSES, title="task", meaning="addresses of the `task_struct`"),
-    Column("vhost_workers", ADDRESSES, title="vhost"),
+    Column(
+        "vhost_workers",
+        ADDRESSES,
+        title="vhost",
+        meaning="addresses of the `struct vhost_worker`, or of the `struct vhost_dev`",
+    ),
     Column("ways", NUMBER, meaning="number of ways that are not shown", unit="ways"),
 )
 _OPERANDS: Final = (
@@ -173,7 +178,15 @@ COLUMNS: Final = (
     ),
     Column("answer", meaning="one answer, a sentence"),
     Column("evidence", LIST, meaning="the facts that it rests on"),
-    Column("values", ANY, members=_VALUES),
+    Column(
+        "values",
+        ANY,
+        members=_VALUES,
+        meaning=(
+            "the values that it rests on and names: those that are known, under the names of the "
+            "kernel's members"
+        ),
+    ),
     Column(
         "guard",
         ANY,
@@ -196,16 +209,6 @@ COLUMNS: Final = (
 )
 _TITLES: Final = {column.key: column.title or column.key for column in _VALUES}
 _ENCODERS: Final = {column.key: column.kind.json for column in _VALUES}
-MEANINGS: Final = {
-    "values": Meaning(
-        "the values that it rests on and names: those that are known, under the names of the "
-        "kernel's members"
-    ),
-    "values.finding": Meaning("the values of the finding of `check`"),
-    "values.vhost_workers": Meaning(
-        "addresses of the `struct vhost_worker`, or of the `struct vhost_dev`"
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, Task, TaskFiles
 from kcovdbg.target.pointer import is_kernel_pointer, strip_tag
-from kcovdbg.why.answer_rows import COLUMNS, MEANINGS, AnswerRows, draw_rows
+from kcovdbg.why.answer_rows import COLUMNS, AnswerRows, draw_rows
 from kcovdbg.why.background_work import explain_background, explain_function_work, is_background
 from kcovdbg.why.code_name import CodeName, find_address, find_pc, is_line
 from kcovdbg.why.device_answers import (
@@ -407,7 +407,7 @@ COMMAND: Final = Command(
     summary="explain where coverage is, and why code did not run",
     topic=Topic.STATE,
     run=_run,
-    row_types=(RowType(COLUMNS, MEANINGS),),
+    row_types=(RowType(COLUMNS),),
     description=(
         "For a task, a handle or an object: where its coverage is, or what prevents it, with the "
         "evidence. KCOV may not be enabled, or another thread may have enabled it; a buffer may "
