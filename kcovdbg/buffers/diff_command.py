@@ -382,8 +382,10 @@ def _find_rows(
     for one, side, pc in placed:
         if filters[side](pc):
             row = _make_row(comparison, causes, builds, side, pc, one.side)
-            row = row._replace(left_runs=one.left_runs, right_runs=one.right_runs)
-            rows.append(row._replace(records=one.records))
+            row = row._replace(
+                records=one.records, left_runs=one.left_runs, right_runs=one.right_runs
+            )
+            rows.append(row)
     return rows
 
 

@@ -98,16 +98,8 @@ def _function_text(row: _Row) -> str:
 
 
 _DEPTH: Final = Column("depth", NUMBER, value="step.depth", json_only=True)
-# The columns after the number of records.
-_STEP_COLUMNS: Final = (
-    Column(
-        "rounds",
-        NUMBER,
-        value="step.rounds",
-        priority=2,
-        meaning="how often a loop was folded into this line",
-        unit="rounds",
-    ),
+# The columns on the function, after the numbers.
+_FUNCTION_COLUMNS: Final = (
     Column("function", SYMBOL, value="frame.function", text=_function_text, elastic=24),
     Column(
         "values",
@@ -121,7 +113,19 @@ _STEP_COLUMNS: Final = (
     Column("class", value="function_class", hide_empty=True, priority=2),
     where_column(lambda row: place_text(row.frame) or None, priority=1),
 )
-_COLUMNS: Final = (_DEPTH, Column("records", NUMBER, value="step.records"), *_STEP_COLUMNS)
+_COLUMNS: Final = (
+    _DEPTH,
+    Column("records", NUMBER, value="step.records"),
+    Column(
+        "rounds",
+        NUMBER,
+        value="step.rounds",
+        priority=2,
+        meaning="how often a loop was folded into this line",
+        unit="rounds",
+    ),
+    *_FUNCTION_COLUMNS,
+)
 _COMPARED_COLUMNS: Final = (
     Column(
         "side",
@@ -139,7 +143,7 @@ _COMPARED_COLUMNS: Final = (
         unit="records",
     ),
     Column("records", NUMBER, meaning="records of WHAT", null="it has none", unit="records"),
-    *_STEP_COLUMNS,
+    *_FUNCTION_COLUMNS,
 )
 _CLASS_COLUMNS: Final = (
     Column("class", value="name", meaning="name of the class"),

@@ -11,7 +11,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from copy import copy
 from enum import Enum
 from itertools import accumulate, groupby, pairwise, repeat
 from typing import Final, NamedTuple
@@ -215,17 +214,26 @@ class ViewRows:
 
     :param alignment: the alignment of the two traces.
     :param is_single: whether there is one trace, which is aligned with itself.
+    :param chosen: the rows that a fold or a filter shows; None for all.
+    :param rounds: how many rows each of them stands for.
     """
 
-    def __init__(self, alignment: Alignment, *, is_single: bool = False) -> None:
+    def __init__(
+        self,
+        alignment: Alignment,
+        *,
+        is_single: bool = False,
+        chosen: Sequence[int] | None = None,
+        rounds: Sequence[int] | None = None,
+    ) -> None:
+        self._alignment = alignment
         self._is_single = is_single
         self._parts = tuple(alignment.parts())
         # The first row of each part.
         lengths = (max(len(part.left), len(part.right)) for part in self._parts)
         self._start = array("Q", accumulate(lengths, initial=0))
-        # The rows that a fold or a filter shows, and how many rows each of them stands for.
-        self._chosen: Sequence[int] = range(self._start[-1])
-        self._rounds: Sequence[int] | None = None
+        self._chosen = range(self._start[-1]) if chosen is None else chosen
+        self._rounds = rounds
 
     @classmethod
     def of_one(cls, count: int) -> ViewRows:
@@ -294,9 +302,7 @@ class ViewRows:
         for number, count in spans:
             chosen.append(self._chosen[number])
             rounds.append(count)
-        found = copy(self)
-        found.__dict__.update(_chosen=chosen, _rounds=rounds)
-        return found
+        return ViewRows(self._alignment, is_single=self._is_single, chosen=chosen, rounds=rounds)
 
     def filter(self, is_wanted: Callable[[ViewRow], bool]) -> ViewRows:
         """Return the rows that are wanted."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kcovdbg.model.log_record import LogRecord
@@ -336,16 +337,40 @@ def find_stacks(lines: Sequence[LogLine]) -> list[ReportedStack]:
     return sorted(found, key=lambda stack: stack.start)
 
 
+@dataclass(slots=True, eq=False)
+class _Section:
+    """A part of a log up to the end of a stack: the lines before the stack say what it is."""
+
+    interrupted: Sequence[ReportedFrame] = ()
+    """The function that the registers before the stack name."""
+    start: int | None = None
+    """Index of the first line of the stack; None before it."""
+    frames: list[ReportedFrame] = field(default_factory=list)
+    between: int = 0
+    """Number of lines since the last frame."""
+    task: ReportedTask | None = None
+    is_harmless: bool = False
+    is_doubtful: bool = False
+    is_leak: bool = False
+
+    def list_stacks(self, caller: str | None) -> Iterator[ReportedStack]:
+        """Yield the stack, if there is one that matters.
+
+        :param caller: who printed it.
+        """
+        if self.start is not None and self.frames and not self.is_harmless:
+            yield ReportedStack(
+                self.start, self.frames, self.task, self.is_leak, self.is_doubtful, caller
+            )
+
+
 def _find_own_stacks(lines: Sequence[LogLine], numbers: dict[int, int]) -> Iterator[ReportedStack]:
     """Yield the stacks that one thread or CPU printed.
 
     :param numbers: for each line, its index in the whole log.
     """
-    counter: list[ReportedFrame] = []
-    stack: list[ReportedFrame] | None = None
-    task: ReportedTask | None = None
-    start = between = 0
-    is_aside = is_harmless = is_doubtful = is_leak = False
+    section = _Section()
+    is_aside = False
     for line in lines:
         text = line.message
         found = COUNTER.match(text)
@@ -354,26 +379,27 @@ def _find_own_stacks(lines: Sequence[LogLine], numbers: dict[int, int]) -> Itera
         says_harmless = HARMLESS.match(text) is not None
         says_doubtful = DOUBTFUL.match(text) is not None
         ends = is_start or END.match(text) or says_harmless or says_doubtful
-        if stack is not None and (ends or between > _MAX_BETWEEN or len(stack) > _MAX_FRAMES):
-            if stack and not is_harmless:
-                yield ReportedStack(start, stack, task, is_leak, is_doubtful, line.caller)
-            stack, counter, task = None, [], None
-            is_harmless = is_doubtful = is_leak = False
-        task = _find_task(text) or task
+        is_lost = section.between > _MAX_BETWEEN or len(section.frames) > _MAX_FRAMES
+        if section.start is not None and (ends or is_lost):
+            yield from section.list_stacks(line.caller)
+            section = _Section()
+        section.task = _find_task(text) or section.task
+        section.is_harmless |= says_harmless
+        section.is_doubtful |= says_doubtful
+        section.is_leak |= _LEAK.match(text) is not None
         is_aside = (is_aside and not is_start) or ASIDE.match(text) is not None
-        is_harmless = is_harmless or says_harmless
-        is_doubtful = is_doubtful or says_doubtful
-        is_leak = is_leak or _LEAK.match(text) is not None
         # Some reports, such as KMSAN's, have no line in front of their stack.
-        if is_start or (stack is None and found is None and frames and not is_aside):
-            stack, start, between = [*counter, *(frames or [])], numbers[id(line)], 0
-        elif stack is not None:
-            between = between + 1 if frames is None else 0
-            stack += frames or []
+        begins = section.start is None and found is None and frames and not is_aside
+        if is_start or begins:
+            section.start = numbers[id(line)]
+            section.frames = [*section.interrupted, *(frames or ())]
+        elif section.start is not None:
+            section.between = section.between + 1 if frames is None else 0
+            section.frames += frames or ()
         elif found is not None:
-            counter = frames or []
-    if stack and not is_harmless:
-        yield ReportedStack(start, stack, task, is_leak, is_doubtful, lines[-1].caller)
+            section.interrupted = frames or ()
+    if lines:
+        yield from section.list_stacks(lines[-1].caller)
 
 
 def _read_frame(text: str, start: int) -> list[ReportedFrame] | None:

@@ -73,22 +73,21 @@ def read_exactly(
     """
     distinct = sorted(set(words))
     sample = distinct[:: len(distinct) // _SAMPLE + 1]
-    tried = {0: None}
+    offsets = [0]
     if kaslr_offset is not None:
-        tried |= dict.fromkeys((kaslr_offset, *_list_offsets(sample, *blocks.code)))
-    readings = [_judge(sample, blocks, offset) for offset in tried]
-    likely = readings[0]
-    best, *rest = sorted(readings, key=lambda one: -one.starts)
-    others = rest[0].starts if rest else 0
+        offsets += (kaslr_offset, *_list_offsets(sample, *blocks.code))
+    readings = [_judge(sample, blocks, offset) for offset in dict.fromkeys(offsets)]
+    best, *others = sorted(readings, key=lambda one: -one.starts)
+    second = others[0].starts if others else 0
     expected = best.inside * blocks.density
     is_certain = (
         best.starts >= _LEAST
-        and best.starts >= _RATIO * others
+        and best.starts >= _RATIO * second
         and (best.starts > expected + _DEVIATIONS * math.sqrt(expected + 1) or best.has_blocks)
     )
     if is_certain:
         return best._replace(is_certain=True)
-    return likely
+    return readings[0]
 
 
 def is_instruction_run(words: Sequence[int]) -> bool:

@@ -252,30 +252,26 @@ class CodeProof:
                 codes[pc] = before
         calls = image.calls(codes)
         for pc in pcs:
-            code, targets = codes.get(pc), calls.get(pc, [])
+            targets = calls.get(pc, [])
             address = address_of(pc, self.kaslr_offset)
-            if code is not None:
+            problem = None
+            if pc in codes:
                 problem = self._explain(image, pc, targets, wanted)
-                if problem is None:
-                    continue
                 # The kernel may have patched a call into it, or another one.
-                patched = memory.before(address)
+                patched = None if problem is None else memory.before(address)
                 if patched is None:
-                    continue
-                if patched != code:
+                    problem = None
+                elif patched != codes[pc]:
                     problem = self._explain(image, pc, image.calls({pc: patched})[pc], wanted)
             elif image.low <= pc < image.high:
                 problem = f"{image.name_of(pc)} is not code"
             elif not pc or abs(pc - image.low) >= image.reach:
                 problem = "it is not an address of code"
-            else:
-                if self.modules is None or self.modules.name_at(address - 1) is None:
-                    continue
+            elif self.modules is not None and self.modules.name_at(address - 1) is not None:
                 code = memory.before(address)
-                if code is None:
-                    continue
-                targets = image.calls({pc: code})[pc]
-                problem = self._explain(image, pc, targets, wanted)
+                if code is not None:
+                    targets = image.calls({pc: code})[pc]
+                    problem = self._explain(image, pc, targets, wanted)
             if problem is not None:
                 wrong[pc] = problem
                 if PointKind.CMP in map(image.callbacks.get, targets):

@@ -13,6 +13,7 @@ from kcovdbg.abi.handle import START
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.model.kcov import amount_text
+from kcovdbg.model.location import Frame
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.symbols.arch import BranchKind
 from kcovdbg.symbols.branches import find_branches, open_code
@@ -115,29 +116,21 @@ def _locate(
     symbol = target.symbol_name(call.back - 1)
     frames = () if lines is None else tuple(lines.frames_at(call.back - 1))
     wrapper = call.name
-    errors: tuple[str, ...] = ()
+    place = Frame(None, None, None, None)
+    errors: tuple[str, ...] = ("the debug info has no line for it",)
     for frame in frames:
         if not (frame.function or "").startswith(START):
-            if frame.line is None:
-                errors = ("the line of its call is unknown",)
-            return RemoteSite(
-                call.back,
-                demangle(frame.function or symbol or "?"),
-                symbol,
-                wrapper,
-                frame.file,
-                frame.line,
-                module,
-                errors,
-            )
+            place = frame
+            errors = () if frame.line is not None else ("the line of its call is unknown",)
+            break
         wrapper = frame.function or wrapper
     return RemoteSite(
-        call.back,
-        symbol or "?",
-        symbol,
-        wrapper,
-        None,
-        None,
-        module,
-        ("the debug info has no line for it",),
+        address=call.back,
+        function=demangle(place.function or symbol or "?"),
+        symbol=symbol,
+        wrapper=wrapper,
+        file=place.file,
+        line=place.line,
+        module=module,
+        errors=errors,
     )

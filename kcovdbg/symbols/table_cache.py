@@ -375,12 +375,9 @@ class TableBuild:
             raise CapabilityError(str(error), hint=error.hint)
         if not lines:
             raise CapabilityError(f"its process ended early, with status {status}", hint=CACHE_HINT)
-        message, hint = (
-            (lines[-2], lines[-1].strip())
-            if lines[-1].startswith("  ") and len(lines) > 1
-            else (lines[-1], "")
-        )
-        raise CapabilityError(message, hint=hint or None)
+        if len(lines) > 1 and lines[-1].startswith("  "):
+            raise CapabilityError(lines[-2], hint=lines[-1].strip())
+        raise CapabilityError(lines[-1])
 
 
 def lock_path(path: Path) -> Path:
