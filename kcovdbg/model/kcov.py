@@ -97,6 +97,8 @@ class Kcov:
     found_by: tuple[str, ...] = ()
     """The roads that led to it: ``task``, ``saved``, ``remote``, ``fd``, ``vma``, ``vmalloc``."""
     errors: tuple[str, ...] = ()
+    implausible: str | None = None
+    """What shows that the memory is not, or no longer, a ``struct kcov``; None if nothing does."""
     posted: Mapping[str, int | None] = field(default_factory=dict)
     """The fields that posted series add to it."""
     own_areas: frozenset[int] = frozenset()

@@ -20,12 +20,16 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.state import StateSource
 from kcovdbg.series import table
 from kcovdbg.series.declaration import BufferFacts
-from kcovdbg.target.pointer import check_pointer
 from kcovdbg.target.struct_layout import read_partly
 from kcovdbg.target.target import Target
 from kcovdbg.walk.buffer_names import find_buffer_facts
 from kcovdbg.walk.layout import Layout
-from kcovdbg.walk.objects import find_bitmap_left, find_recorded_code, is_possible_size
+from kcovdbg.walk.objects import (
+    check_buffer,
+    find_bitmap_left,
+    find_recorded_code,
+    is_possible_size,
+)
 from kcovdbg.walk.record_decoder import clamp_count, decode_records, find_full_remarks
 
 
@@ -132,7 +136,7 @@ def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer
 
     :raises ReadError: if nothing of it can be read, or its address is none of the kernel.
     """
-    check_pointer(target, facts.address, "buffer", layout.buffer_word)
+    check_buffer(target, facts.address)
     facts = _with_possible_size(layout, facts)
     encoding, said = find_encoding(target, layout, facts)
     stored = read_stored_count(target, facts.address, encoding)

@@ -11,10 +11,10 @@ from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.abi.generations import KCOV
 from kcovdbg.abi.mode import is_known, is_tracing
 from kcovdbg.abi.record import CMP, PC
-from kcovdbg.errors import MissingTypeError, ReadError
+from kcovdbg.errors import MissingTypeError, PointerError, ReadError
 from kcovdbg.model.kcov import KcovFields
 from kcovdbg.series import table
-from kcovdbg.target.pointer import check_pointer, read_word
+from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_word
 from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol
 from kcovdbg.target.target import Target
 from kcovdbg.walk.layout import Layout
@@ -60,6 +60,15 @@ def read_kcov(target: Target, layout: Layout, address: int) -> KcovFields:
     check_pointer(target, address, KCOV)
     found = _require_layout(layout)
     return decode_kcov(layout, address, target.read(address + found.start, found.span))
+
+
+def check_buffer(target: Target, address: int) -> None:
+    """Check that this can be the address of a buffer: it is allocated in whole pages.
+
+    :raises PointerError: when it cannot.
+    """
+    if not is_kernel_pointer(target, address, PAGE_SIZE):
+        raise PointerError(f"{address:#x} is not the address of a buffer", address)
 
 
 def read_count(target: Target, layout: Layout, area: int, mode: str | None = None) -> int:
@@ -112,7 +121,7 @@ def find_implausible(target: Target, layout: Layout, fields: KcovFields) -> str 
     low, high = target.kernel_range
     if fields.refcount is not None and not 0 < fields.refcount < 1 << 30:
         return f"its refcount is {fields.refcount}"
-    if fields.area and (not low <= fields.area <= high or fields.area % PAGE_SIZE):
+    if fields.area and not is_kernel_pointer(target, fields.area, PAGE_SIZE):
         return f"its area {fields.area:#x} is no buffer's address"
     if fields.task and (not low <= fields.task <= high or fields.task % target.word_size):
         return f"its t {fields.task:#x} is no task's address"
@@ -229,6 +238,7 @@ def find_fill(target: Target, layout: Layout, buffer: BufferMembers) -> Fill:
     if not has_name and depends:
         return unknown
     try:
+        check_buffer(target, area)
         start = _find_count(target, layout, area, buffer)
         if start is None:
             return unknown

@@ -271,6 +271,7 @@ class ReferenceWalk:
             capacity=fill.capacity,
             full=fill.full,
             errors=tuple(errors),
+            implausible=problem,
             posted=posted,
             own_areas=own_areas,
             knows_own_areas=knows_own_areas,

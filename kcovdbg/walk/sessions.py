@@ -381,9 +381,18 @@ def _of_sections(cache: StructureCache, sessions: SessionWalk) -> Iterator[Area]
         fields, saved = task.fields, task.saved
         if task.role in (Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION) and fields.kcov_area:
             kind = IRQ_LIST if task.role is Role.SOFTIRQ_SECTION else TASK_LIST
-            yield Area(fields.kcov_area, fields.kcov_size, kind, "in-use", fields.pid, fields.cpu)
+            yield Area(
+                fields.kcov_area,
+                fields.kcov_size,
+                kind,
+                "in-use",
+                fields.pid,
+                fields.cpu,
+                _doubt_buffer(cache, "kcov_area", fields.kcov_area),
+            )
         if saved is not None and task.beneath is Role.REMOTE_SECTION and saved.area:
-            yield Area(saved.area, saved.size, TASK_LIST, "saved", fields.pid, saved.cpu)
+            errors = _doubt_buffer(cache, "the saved area", saved.area)
+            yield Area(saved.area, saved.size, TASK_LIST, "saved", fields.pid, saved.cpu, errors)
     for saved, session in sessions.unattributed:
         if saved.area and session.certain_role is Role.REMOTE_SECTION:
             yield Area(saved.area, saved.size, TASK_LIST, "saved", None, saved.cpu, saved.errors)
@@ -409,9 +418,15 @@ def _of_cpus(cache: StructureCache, used: dict[int, Area]) -> Iterator[Area]:
         allocated = next((found for found in cache.kcov_areas if found.start == area), None)
         if not size and allocated is not None:
             size = allocated.size // cache.layout.buffer_word
-        is_buffer = is_kernel_pointer(cache.target, area, PAGE_SIZE)
-        errors = () if is_buffer else ("irq_area is not the address of a buffer",)
+        errors = _doubt_buffer(cache, "irq_area", area)
         yield Area(area, size, IRQ_LIST, state, cpu=cpu, errors=errors)
+
+
+def _doubt_buffer(cache: StructureCache, name: str, address: int) -> tuple[str, ...]:
+    """Return why there may be no area at an address."""
+    if is_kernel_pointer(cache.target, address, PAGE_SIZE):
+        return ()
+    return (f"{name} {address:#x} is not the address of a buffer",)
 
 
 def _unlisted(cache: StructureCache, sessions: SessionWalk, claimed: set[int]) -> Iterator[Area]:

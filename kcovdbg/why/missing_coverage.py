@@ -190,6 +190,10 @@ def explain_task(state: State, task: Task) -> Iterator[Answer]:
         buffer = _name_buffer(session.kcov, has_several=has_several)
         yield from _explain_session(state, session, buffer)
     for kcov in owned:
+        if _find_object(state, kcov.address) is None:
+            if kcov.address not in {session.kcov for session in own}:
+                yield _explain_unreadable(state, kcov.address, "the object that it owns")
+            continue
         if not is_local:
             yield Answer(
                 "remote-owner",
@@ -205,15 +209,22 @@ def explain_task(state: State, task: Task) -> Iterator[Answer]:
     if not own and not owned:
         yield from _explain_idle(state, task)
     if fields.kcov_handle and not owned:
-        yield from _explain_inherited(state, fields.kcov_handle)
+        yield from _explain_inherited(state, fields)
 
 
 def _name_buffer(kcov: int | None, *, has_several: bool) -> str:
     return f"the buffer of {name_kcov(kcov or 0)}" if has_several else "its buffer"
 
 
-def _explain_inherited(state: State, handle: int) -> Iterator[Answer]:
-    carried = f"it carries {handles.decode_handle(handle)}"
+def _explain_inherited(state: State, task: TaskFields) -> Iterator[Answer]:
+    """Yield the handle that a task carries, and owns no object of."""
+    handle = task.kcov_handle or 0
+    decoded = handles.decode_handle(handle)
+    carried = f"it carries {decoded}"
+    if decoded.subsystem != handles.COMMON or decoded.reserved:
+        answer = f"{carried}, which no task can carry: see check"
+        yield Answer("handle-inherited", answer, {"kcov_handle": handle})
+        return
     answer = (
         f"{carried}, which it inherited and which is no longer registered: background work that it "
         f"starts is not recorded"
@@ -222,10 +233,11 @@ def _explain_inherited(state: State, handle: int) -> Iterator[Answer]:
     for entry in state.handles:
         if entry.handle == handle:
             of = name_kcov(entry.kcov or 0)
-            answer = (
-                f"{carried}, which it inherited: background work that it starts is recorded for "
-                f"{of}"
-            )
+            origin = ", which it inherited"
+            if state.refers_to(task.address, entry.kcov or 0):
+                # It may be the owner of an object that is damaged.
+                origin = ""
+            answer = f"{carried}{origin}: background work that it starts is recorded for {of}"
             named = {"kcov": entry.kcov}
             break
     yield Answer(
@@ -261,14 +273,27 @@ def _task_of(state: State, session: Session) -> TaskFields:
     return state.task_by_address[session.task or 0]
 
 
-def _explain_session(state: State, session: Session, buffer: str) -> Iterator[Answer]:
-    kcov = state.kcovs.get(session.kcov or 0)
+def _find_object(state: State, address: int | None) -> KcovFields | None:
+    """Return an object, None where it is unreadable, or the memory is of something else."""
+    kcov = state.objects.get(address or 0)
+    return None if kcov is None or kcov.implausible is not None else kcov.fields
+
+
+def _explain_unreadable(state: State, address: int | None, what: str) -> Answer:
+    """Return that nothing is known of an object."""
+    kcov = state.objects.get(address or 0)
     if kcov is None:
-        yield Answer(
-            "object-unreadable",
-            "the object that it collects for is unreadable",
-            {"kcov": session.kcov or 0},
-        )
+        return Answer("object-unreadable", f"{what} is unreadable", {"kcov": address or 0})
+    answer = f"{what} is unreadable"
+    if kcov.implausible is not None:
+        answer = f"{what} is not, or no longer, a struct kcov: {kcov.implausible}"
+    return Answer("object-unreadable", answer, named={"kcov": address or 0}, notes=kcov.errors)
+
+
+def _explain_session(state: State, session: Session, buffer: str) -> Iterator[Answer]:
+    kcov = _find_object(state, session.kcov)
+    if kcov is None:
+        yield _explain_unreadable(state, session.kcov, "the object that it collects for")
     elif session.is_local:
         if session.is_saved:
             yield Answer(
@@ -317,10 +342,12 @@ def _explain_merge(state: State, session: Session, kcov: KcovFields) -> Iterator
     about, named = name_task(task.fields), {"pid": task.fields.pid}
     is_known = None not in (session.sequence, kcov.sequence, kcov.remote)
     if is_known and (session.sequence != kcov.sequence or not kcov.remote):
+        reason = "its object was disabled meanwhile, or its owner exited"
+        if (session.sequence or 0) > (kcov.sequence or 0):
+            reason = "its sequence is ahead of its object's: see check"
         yield Answer(
             "section-discarded",
-            f"the coverage of the section in {about} will be discarded: its object was "
-            f"disabled meanwhile, or its owner exited",
+            f"the coverage of the section in {about} will be discarded: {reason}",
             {
                 "section_sequence": session.sequence,
                 "kcov_sequence": kcov.sequence,
@@ -552,6 +579,18 @@ def _explain_disabled(state: State, fields: KcovFields) -> Iterator[Answer]:
     """Yield why an object is not enabled."""
     kcov = state.objects[fields.address]
     about, named = name_kcov(fields.address), {"kcov": fields.address}
+    if _says_enabled(state, kcov):
+        whom = "a task that is gone" if fields.task else "no task"
+        yield Answer(
+            "owner-gone",
+            f"the mode of {about} is that of an enabled object, but it is enabled for {whom}: see "
+            f"check",
+            {"mode": kcov.mode, "t": fields.task},
+            named,
+            rests_on=_part_of_owner(fields),
+            question=f"the task that {about} is enabled for",
+        )
+        return
     if kcov.mode == modes.DISABLED:
         yield Answer(
             "not-initialized",
@@ -580,6 +619,13 @@ def _explain_disabled(state: State, fields: KcovFields) -> Iterator[Answer]:
         if state.kernel.has(Feature.REMOTE) and kcov.is_blank:
             yield _explain_failure(state, fields)
     yield from _explain_sections(state, fields, "a section for it is still open in {}")
+
+
+def _says_enabled(state: State, kcov: Kcov) -> bool:
+    """Return whether an object's mode is one that only enabled objects have: since Linux kernel
+    commit ded97d2c2b2c ("kcov: support comparison operands collection") (v4.15).
+    """
+    return kcov.is_enabled and bool(state.kernel.modes_called(modes.INIT))
 
 
 def _explain_end(state: State, fields: KcovFields, shown: Values) -> Answer:
@@ -727,13 +773,9 @@ def explain_handle(state: State, handle: int) -> Iterator[Answer]:
         )
     registered = [entry for entry in state.handles if entry.handle == handle]
     for entry in registered:
-        kcov = state.kcovs.get(entry.kcov or 0)
+        kcov = _find_object(state, entry.kcov)
         if kcov is None:
-            yield Answer(
-                "object-unreadable",
-                "it leads to an object that is unreadable",
-                {"kcov": entry.kcov or 0},
-            )
+            yield _explain_unreadable(state, entry.kcov, "the object that it leads to")
         else:
             yield from _explain_registration(state, entry.bucket, kcov)
     if not registered:
@@ -846,15 +888,10 @@ def explain_kcov(state: State, address: int) -> Iterator[Answer]:
             question="whether there is an object at this address",
         )
         return
-    if kcov.fields is None:
-        yield Answer(
-            "object-unreadable",
-            "the object at this address is unreadable",
-            named={"kcov": address},
-            notes=kcov.errors,
-        )
+    fields = _find_object(state, address)
+    if fields is None:
+        yield _explain_unreadable(state, address, "the object at this address")
         return
-    fields = kcov.fields
     owner = state.task_by_address.get(fields.task or 0)
     if owner is None:
         yield from _explain_without_owner(state, kcov, fields)
@@ -885,9 +922,10 @@ def _explain_without_owner(state: State, kcov: Kcov, fields: KcovFields) -> Iter
             question=f"the task that it is enabled for, {fields.task:#x},",
         )
     is_unknown = bool(fields.task and state.unread(Part.TASKS))
-    if not is_unknown:
+    is_lost = bool(fields.task) and _says_enabled(state, kcov)
+    if not is_unknown and not is_lost:
         yield from _explain_disabled(state, fields)
-    if is_unknown or kcov.count:
+    if is_unknown or is_lost or kcov.count:
         yield from _explain_count(state, kcov, "its buffer")
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kcovdbg.abi.address import PAGE_SIZE, align
 from kcovdbg.abi.generations import Generation
 from kcovdbg.abi.record import CMP, PC
 from kcovdbg.errors import KcovdbgError, ReadError, UsageError
@@ -329,7 +330,7 @@ def test_areas():
     cached = kernel.read_buffer(f"area:{kernel.cached['task'][0][0]:x}")
     assert (cached.count, cached.stored_count) == (0, None)
     assert "free list" in cached.remarks[0]
-    address = kernel.allocate(4096)
+    address = align(kernel.allocate(2 * PAGE_SIZE), PAGE_SIZE)
     kernel.write_word(address, 1)
     kernel.write_word(address + 8, kernel.text)
     known = [VmallocArea(address, 512, "kcov_ioctl", True)]
@@ -344,6 +345,25 @@ def test_areas():
         assert (lost.count, lost.capacity) == (1, capacity)
         assert any("size" in remark for remark in lost.remarks) == (capacity is None)
         assert lost.remarks
+
+
+def test_an_address_inside_of_a_page_is_no_buffer():
+    """Buffers are allocated in whole pages: what is read there is no count."""
+    kernel = Kernel(E9A)
+    address = kernel.buffers["local"] + 8
+    kernel.put(kernel.objects["local"], "struct kcov", area=address)
+    kernel.put(kernel.tasks[40], "struct task_struct", kcov_area=address)
+    for name in (f"kcov:{kernel.objects['local']:x}", "40", f"area:{address:x}"):
+        with pytest.raises(KcovdbgError):
+            kernel.read_buffer(name)
+    found, _ = Asker(kernel.target).rows("tasks")
+    rows = {row["pid"]: row for row in found}
+    assert rows[40]["count"] is None
+    assert rows[40]["errors"]
+    kernel.put(kernel.tasks[60], "struct task_struct", kcov_area=address)
+    found, _ = Asker(kernel.target).rows("areas")
+    (area,) = (row for row in found if row["pid"] == 60)
+    assert area["errors"]
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,45 @@ def test_answers_after_a_change(ask, case):
     assert "task 44 (child) registered it:" not in said
 
 
+@pytest.mark.parametrize(
+    ("subject", "code"),
+    [("usb:1", "object-unreadable"), ("0x{remote:x}", "object-unreadable"), ("50", "finding")],
+)
+@pytest.mark.parametrize("values", [{"t": 0x7F0012345000}, {"mode": 0x5A5A5A}])
+def test_an_object_whose_memory_is_of_something_else(ask, subject, code, values):
+    """Nothing that it says is a fact: neither that its owner is gone, nor its sizes."""
+    kernel = Kernel(E7)
+    kcov(kernel, "remote", remote_size=1 << 30, **values)
+    ask(kernel, subject.format(**kernel.objects))
+    assert code in ask.codes
+    assert not {"owner-gone", "section-areas-too-large", "not-enabled-now"} & {*ask.codes}
+    assert "which it inherited" not in ask(kernel, "50")
+
+
+def test_a_mode_without_an_owner(ask):
+    """It was enabled, whatever its sequence is."""
+    kernel = Kernel(E9A)
+    for owner in (0, kernel.allocate(64)):
+        kcov(kernel, "local", t=owner, sequence=1)
+        ask(kernel, hex(kernel.objects["local"]))
+        assert "owner-gone" in ask.codes
+        assert "never-enabled" not in ask.codes
+
+
+def test_a_section_ahead_of_its_object(ask):
+    kernel = Kernel(E9A)
+    kernel.put(kernel.tasks[7], "struct task_struct", kcov_sequence=99)
+    assert "disabled meanwhile" not in ask(kernel, "7")
+    assert "section-discarded" in ask.codes
+
+
+def test_a_handle_that_no_task_can_carry(ask):
+    kernel = Kernel(E9A)
+    kernel.put(kernel.tasks[40], "struct task_struct", kcov_handle=0x1234567812345678)
+    assert "inherited and" not in ask(kernel, "40")
+    assert "handle-inherited" in ask.codes
+
+
 @pytest.mark.parametrize("row", [E2, E9A, E9B], ids=lambda row: row.name)
 def test_a_failed_remote_enable(ask, row):
     """kcov_disable() in its error path increments the sequence; the buffer then has never had a
