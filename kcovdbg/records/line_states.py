@@ -340,44 +340,32 @@ class StateFinder:
     def __init__(self, blocks: BlockColumns, offsets: Sequence[int], kinds: Sequence[int]) -> None:
         ffi, _ = load_native()
         self._blocks = blocks
-        given = ffi.new("struct kcovdbg_encoded *")
-        # The pointers that C has must remain valid.
-        self._kept: list[Any] = []
-        for name, values in (
-            ("part_start", blocks.part_start),
-            ("part_size", blocks.part_size),
-            ("part_function", blocks.part_function),
-        ):
-            setattr(given, name, self._keep(column("I", values, len(blocks.part_start))))
-        given.part_count = len(blocks.part_start)
-        given.code_end = self._keep(column("Q", blocks.code_end))
-        given.function_count = len(blocks.code_end)
-        given.code = self._keep(ffi.from_buffer("uint8_t[]", blocks.code))
-        given.code_size = len(blocks.code)
-        self._encoded = given
-        self._points = self._keep(column("I", offsets, len(offsets)))
-        self._chains = self._keep(column("Q", kinds, len(offsets)))
-        self._point_count = len(offsets)
-        self._last: tuple[TraceRecords, Any] | None = None
+        parts = len(blocks.part_start)
+        # Pointers are valid as long as these are kept.
+        self._given = {
+            "part_start": column("I", blocks.part_start),
+            "part_size": column("I", blocks.part_size, parts),
+            "part_function": column("I", blocks.part_function, parts),
+            "part_count": parts,
+            "code_end": column("Q", blocks.code_end),
+            "function_count": len(blocks.code_end),
+            "code": ffi.from_buffer("uint8_t[]", blocks.code),
+            "code_size": len(blocks.code),
+        }
+        self._encoded = ffi.new("struct kcovdbg_encoded *", self._given)
+        self._points = {
+            "points": column("I", offsets),
+            "chains": column("Q", kinds, len(offsets)),
+            "point_count": len(offsets),
+        }
         self._last_states: tuple[TraceRecords, Any] | None = None
-
-    def _keep(self, pointer: Any) -> Any:
-        self._kept.append(pointer)
-        return pointer
 
     def _offsets(self, addresses: Iterable[int]) -> list[int]:
         base = self._blocks.base
         return sorted(address - base for address in addresses if 0 <= address - base < 1 << 32)
 
     def _describe(self, trace: TraceRecords) -> Any:
-        """Return a trace for C; the last one is kept, for questions about one function after the
-        other.
-        """
-        if self._last is None or self._last[0] is not trace:
-            self._last = trace, self._describe_anew(trace)
-        return self._last[1]
-
-    def _describe_anew(self, trace: TraceRecords) -> Any:
+        """Return a trace for C."""
         ffi, _ = load_native()
         base = self._blocks.base
         if trace.quality & Quality.EXACT:
@@ -385,31 +373,31 @@ class StateFinder:
         counts = as_counts(trace.counts).within(base, base + (1 << 32))
         if not all(counts.records):
             counts = counts.select(bytes(map(bool, counts.records)))
-        recorded, hits = array("I", map(base.__rsub__, counts.pcs)), counts.records
-        given = ffi.new("struct kcovdbg_trace *")
-        kept = [column("I", recorded, len(recorded)), column("Q", hits, len(recorded))]
-        given.points, given.chains = self._points, self._chains
-        given.point_count = self._point_count
-        given.kinds = sum(1 << kind for kind in trace.kinds)
-        given.records, given.counts, given.record_count = *kept, len(recorded)
-        given.quality = trace.quality
-        given.last = _NONE
-        if trace.last is not None:
-            given.last = (trace.last - base) % (1 << 64)
+        recorded = array("I", map(base.__rsub__, counts.pcs))
         listed = array("I", self._offsets(set(trace.listed)))
-        kept.append(column("I", listed, len(listed)))
-        given.listed, given.listed_count = kept[-1], len(listed)
-        place = trace.place
-        if place is None:
-            given.quality &= ~Quality.PLACED
+        given = {
+            **self._points,
+            "kinds": sum(1 << kind for kind in trace.kinds),
+            "records": column("I", recorded),
+            "counts": column("Q", counts.records, len(recorded)),
+            "record_count": len(recorded),
+            "quality": trace.quality,
+            "last": _NONE,
+            "listed": column("I", listed),
+            "listed_count": len(listed),
+        }
+        if trace.last is not None:
+            given["last"] = (trace.last - base) % (1 << 64)
+        if trace.place is None:
+            given["quality"] &= ~Quality.PLACED
         else:
-            stack = ffi.new("uint32_t[]", self._offsets(place.stack))
-            positions = ffi.new("uint32_t[]", self._offsets(place.positions))
-            kept += [stack, positions]
-            given.stack, given.stack_count = stack, len(stack)
-            given.positions, given.position_count = positions, len(positions)
+            stack, positions = map(self._offsets, (trace.place.stack, trace.place.positions))
+            given["stack"] = ffi.new("uint32_t[]", stack)
+            given["stack_count"] = len(stack)
+            given["positions"] = ffi.new("uint32_t[]", positions)
+            given["position_count"] = len(positions)
         # The destructor keeps what the trace refers to.
-        return ffi.gc(given, lambda _pointer, _kept=kept: None)
+        return ffi.gc(ffi.new("struct kcovdbg_trace *", given), lambda _, _kept=given: None)
 
     def _run(
         self, trace: TraceRecords, functions: Sequence[int] | None, *, with_others: bool = False
