@@ -443,7 +443,7 @@ def _step_values(step: TraceStep, story: _Story, frame: Frame) -> Iterator[str]:
         outer = story.names[story.pcs[at]].outermost
         if (outer.function, outer.file) != (frame.function, frame.file):
             return
-        found = record.decode_record(buffer.words, story.numbers[at], buffer.encoding)
+        found = buffer.decode(story.numbers[at])
         if found.values is not None:
             yield values_text(found.values)
         if found.kind is record.RecordKind.RETURN:

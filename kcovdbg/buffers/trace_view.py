@@ -99,7 +99,7 @@ class TracePane:
 
     def record(self, index: int) -> record.Record:
         """Decode a record."""
-        return record.decode_record(self.buffer.words, index, self.buffer.encoding)
+        return self.buffer.decode(index)
 
     def located(self, index: int) -> LocatedRecord:
         """Decode a record and return it with its location."""
@@ -302,7 +302,7 @@ class TraceView:
         words: list[Sequence[int]] = []
         chosen: list[set[int]] = []
         for side in self._sides:
-            words.append(_words(side.buffer))
+            words.append(side.buffer.pc_words)
             pcs = record.pcs_of_words(set(words[-1]), side.buffer.encoding)
             side.names.prefetch(pcs.values())
             chosen.append({word for word, pc in pcs.items() if wanted(side.names[pc], pc)})
@@ -314,16 +314,12 @@ class TraceView:
         return matches
 
 
-def _words(buffer: Buffer) -> Sequence[int]:
-    return record.pc_words(buffer.words, buffer.encoding)
-
-
 def _find_words(left: Buffer, right: Buffer) -> tuple[tuple[Sequence[int], Sequence[int]], int]:
     """Return the words of two buffers to compare by index, and the number of a record's."""
     width = left.encoding.record_words
     if width == right.encoding.record_words and not left.encoding.codec.is_variable:
         return (left.words, right.words), width
-    return (_words(left), _words(right)), 1
+    return (left.pc_words, right.pc_words), 1
 
 
 def make_view(

@@ -205,7 +205,7 @@ def _comparisons(contents: BufferContents) -> Iterator[tuple[int, record.Compari
         return
     missing = buffer.missing
     for number in range(max(buffer.count - 1, 0)):
-        decoded = record.decode_record(buffer.words, number, buffer.encoding).comparison
+        decoded = buffer.decode(number).comparison
         if decoded is not None and number not in missing:
             yield number, decoded
 

@@ -270,7 +270,7 @@ def calls_table(
 def _find_pcs(collected: Collected, call: TracedSyscall) -> list[int]:
     """Return the PC of each record of a call, without words that are no PC."""
     buffer = collected.tasks[call.task].buffer
-    words = record.pc_words(buffer.words, buffer.encoding)[call.first : call.end]
+    words = buffer.pc_words[call.first : call.end]
     return list(filter(None, record.pcs_in_order(words, buffer.encoding)))
 
 

@@ -12,7 +12,6 @@ from collections.abc import Collection
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kcovdbg.abi import record
 from kcovdbg.collect.requests import (
     DEFAULT_SIZE,
     Step,
@@ -216,7 +215,7 @@ class Trace:
     def pcs(self) -> array[int]:
         """The recorded PCs in order: return addresses minus the KASLR offset."""
         buffer = self.buffer
-        return array("Q", record.pc_words(buffer.words, buffer.encoding))
+        return array("Q", buffer.pc_words)
 
     @property
     def count(self) -> int:

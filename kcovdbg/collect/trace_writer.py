@@ -76,7 +76,7 @@ def make_header(
     if kaslr_offset is None:
         modules = None
     elif modules is not None:
-        words = set(record.pc_words(buffer.words, buffer.encoding))
+        words = set(buffer.pc_words)
         pcs = record.pcs_of_words(words, buffer.encoding).values()
         module_map = ModuleMap(module.shift(-kaslr_offset) for module in modules)
         recorded = {found[0].name for pc in pcs if (found := module_map.find(pc)) is not None}
@@ -162,7 +162,7 @@ def text_bytes(buffer: Buffer, *, call_length: int = 0, is_syzkaller: bool = Fal
         length of a call writes addresses of calls, like syzkaller's rawcover.
     :param is_syzkaller: whether to sort PCs and write each once, like syzkaller.
     """
-    found = record.pcs_in_order(record.pc_words(buffer.words, buffer.encoding), buffer.encoding)
+    found = record.pcs_in_order(buffer.pc_words, buffer.encoding)
     # A call cannot lie below address 0: such a word is damage.
     pcs: Sequence[int] = [pc - call_length for pc in found if pc and pc >= call_length]
     if is_syzkaller:

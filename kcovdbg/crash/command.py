@@ -189,7 +189,7 @@ def _find_steps(context: Context, task: Task, crashed: CrashedTask) -> _LastStep
         except KcovdbgError as error:
             remarks.append(("remark", f"{label}: {error}"))
             continue
-        words = record.pc_words(buffer.words, buffer.encoding)
+        words = buffer.pc_words
         pcs = record.pcs_in_order(words[: buffer.count], buffer.encoding)
         names = context.names
         names.prefetch({*pcs} - {0})

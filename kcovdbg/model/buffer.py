@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from kcovdbg.abi.record import Encoding
+from kcovdbg.abi.record import Encoding, Record, decode_record, pc_words
 
 
 class Gap(NamedTuple):
@@ -132,6 +133,18 @@ class Buffer:
     def with_remarks(self, *remarks: str, **changes: Any) -> Buffer:
         """Return the buffer with further remarks in front of its own, and other changes."""
         return replace(self, remarks=(*remarks, *self.remarks), **changes)
+
+    @property
+    def pc_words(self) -> Sequence[int]:
+        """The address word of each whole record, as stored."""
+        return pc_words(self.words, self.encoding)
+
+    def decode(self, index: int) -> Record:
+        """Return a record.
+
+        :raises IndexError: if there is no such record.
+        """
+        return decode_record(self.words, index, self.encoding)
 
     @property
     def missing(self) -> frozenset[int]:

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 from kcovdbg.abi.address import ReadMemory, align, is_aligned_in
 from kcovdbg.abi.generations import Feature, Generation
 from kcovdbg.abi.mode import ModeNumbers
-from kcovdbg.abi.record import Codec, pc_words
+from kcovdbg.abi.record import Codec
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceSession, DeviceState
@@ -371,7 +371,7 @@ class BufferContents:
         """The address word of each record but the last one, which may not be written yet: the
         kernel raises the count first.
         """
-        return pc_words(self.buffer.words, self.buffer.encoding)[: max(self.buffer.count - 1, 0)]
+        return self.buffer.pc_words[: max(self.buffer.count - 1, 0)]
 
 
 @dataclass(frozen=True, slots=True)

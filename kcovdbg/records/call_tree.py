@@ -57,7 +57,7 @@ def find_events(buffer: Buffer, end: int | None = None) -> Iterator[tuple[int, R
     """
     missing = buffer.missing
     decode = cache(lambda word: record.pc_of_word(word, buffer.encoding))
-    words = record.pc_words(buffer.words, buffer.encoding)
+    words = buffer.pc_words
     for index, word in enumerate(islice(words, end)):
         kind, pc = decode(word)
         if pc is not None and index not in missing:

@@ -15,7 +15,6 @@ from functools import cache
 from itertools import compress
 from typing import Any, Final, NamedTuple
 
-from kcovdbg.abi import record
 from kcovdbg.abi.record import EXACT
 from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.errors import CapabilityError
@@ -631,7 +630,7 @@ def read_records(buffer: Buffer, place: Place | None = None) -> TraceRecords:
         if place is not None:
             quality |= Quality.PLACED
         elif buffer.count:
-            last = record.pc_words(buffer.words, buffer.encoding)[-1]
+            last = buffer.pc_words[-1]
     kinds = recorded_kinds(buffer.encoding.codec)
     return TraceRecords(count_pcs(buffer), quality, kinds, place, last, buffer.listed_code or ())
 

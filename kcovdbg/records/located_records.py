@@ -42,10 +42,7 @@ def locate_records(
     """
     remaining = iter(indices)
     size = FIRST_BATCH
-    while batch := [
-        record.decode_record(buffer.words, index, buffer.encoding)
-        for index in islice(remaining, size)
-    ]:
+    while batch := [buffer.decode(index) for index in islice(remaining, size)]:
         size = BATCH
         names.prefetch(
             found.pc for found in batch if found.pc is not None and found.partial is None
@@ -69,7 +66,7 @@ def find_indices(buffer: Buffer, wanted: PcFilter) -> Sequence[int]:
     if words is None and not buffer.gaps:
         return range(buffer.count)
     missing = buffer.missing
-    every = record.pc_words(buffer.words, buffer.encoding)
+    every = buffer.pc_words
     found = array("Q")
     for index, word in enumerate(every):
         if (words is None or word in words) and index not in missing:
@@ -99,7 +96,7 @@ def _wanted_words(buffer: Buffer, wanted: PcFilter) -> set[int] | None:
     """Return the address words of the records that pass a filter; None where all do."""
     if wanted.passes_all:
         return None
-    distinct = set(record.pc_words(buffer.words, buffer.encoding))
+    distinct = set(buffer.pc_words)
     pcs = record.pcs_of_words(distinct, buffer.encoding)
     passing = {word for word, pc in pcs.items() if wanted(pc)}
     if wanted.only_excludes:

@@ -104,7 +104,7 @@ def as_counts(counts: Mapping[int, int]) -> PcCounts:
 
 def present_words(buffer: Buffer) -> Iterator[Sequence[int]]:
     """Iterate over spans of records that could be read: their address words."""
-    words = record.pc_words(buffer.words, buffer.encoding)
+    words = buffer.pc_words
     position = 0
     for gap in buffer.gaps:
         if gap.first > position:
@@ -148,7 +148,7 @@ def count_pcs(buffer: Buffer) -> PcCounts:
     spans = [to_array(words) for words in present_words(buffer)]
     if not spans:
         return PcCounts(array("Q"), array("Q"))
-    numbering = make_numbering(record.pc_words(buffer.words, buffer.encoding))
+    numbering = make_numbering(buffer.pc_words)
     distinct = numbering.number(*spans)
     counts = numbering.counts(*spans)
     if buffer.encoding.codec.has_plain_pcs:
@@ -166,13 +166,13 @@ def distinct_words(buffer: Buffer) -> array[int]:
     """Return the distinct address words of all records, ascending; unreadable records count as
     zero.
     """
-    words = record.pc_words(buffer.words, buffer.encoding)
+    words = buffer.pc_words
     return make_numbering(words).number(to_array(words))
 
 
 def pc_sequence(buffer: Buffer) -> array[int]:
     """Return the PC of each record, in order; 0 for a record that has none or could not be read."""
-    words = record.pc_words(buffer.words, buffer.encoding)
+    words = buffer.pc_words
     if buffer.encoding.codec.has_plain_pcs:
         return to_words(words)
     distinct = distinct_words(buffer)

@@ -123,8 +123,7 @@ def _number_records(
             if key not in known:
                 point = Point(UNREADABLE.function)
                 if key is not None:
-                    found = record.decode_record(words, index, buffer.encoding)
-                    point = make_point(names, buffer, found)
+                    point = make_point(names, buffer, buffer.decode(index))
                 known[key] = points.setdefault(point, len(points))
             numbers[index] = known[key]
         numbered.append(numbers)

@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from kcovdbg.abi import record
 from kcovdbg.abi.record import Comparison
 from kcovdbg.console.context import Context
 from kcovdbg.console.wording import format_operand
@@ -363,10 +362,10 @@ class CodeQuestion:
         found: defaultdict[int, list[Comparison]] = defaultdict(list)
         for buffer in self._comparisons:
             missing = buffer.missing
-            for index, word in enumerate(record.pc_words(buffer.words, buffer.encoding)):
+            for index, word in enumerate(buffer.pc_words):
                 if word not in wanted or index in missing:
                     continue
-                one = record.decode_record(buffer.words, index, buffer.encoding)
+                one = buffer.decode(index)
                 if (
                     one.pc in wanted
                     and one.comparison is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kcovdbg.abi import record
 from kcovdbg.console.runner import find_command, make_context
 from kcovdbg.console.text import elide, elide_start, escape, pad
 from kcovdbg.console.wording import buffer_title, record_text
@@ -59,7 +58,7 @@ class BufferWindow:
         """Return the address of a record's call in the running kernel; None without a PC."""
         if not self._buffer.count:
             return None
-        found = record.decode_record(self._buffer.words, selected, self._buffer.encoding)
+        found = self._buffer.decode(selected)
         return None if found.pc is None else found.pc + self._buffer.kaslr_offset - 1
 
 
