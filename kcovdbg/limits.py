@@ -68,24 +68,24 @@ WORK: Final = "work"
 CALL_TIME: Final = "call-time"
 LIMITS: Final[Mapping[str, Limit]] = {
     UNPACKED_SIZE: Limit(
-        2 << 30, "contents of a compressed file, or of its sections; 100 times its size are allowed"
+        2 << 30,
+        "contents of a compressed file, or of a file's compressed sections; 100 times the file's "
+        "size is always allowed",
     ),
-    UNPACKED_CACHE: Limit(
-        4 << 30, "copies of compressed images in the cache together; 0 keeps none"
-    ),
-    TRACE_SIZE: Limit(512 << 20, "the traces of a command together, unpacked"),
-    TEXT_SIZE: Limit(64 << 20, "a source file, a side file, a row of a recording"),
+    UNPACKED_CACHE: Limit(4 << 30, "all copies of compressed images in the cache; 0 keeps none"),
+    TRACE_SIZE: Limit(512 << 20, "all traces of a command, unpacked"),
+    TEXT_SIZE: Limit(64 << 20, "a source file, a side file, or a row of a recording"),
     REPLY_SIZE: Limit(16 << 20, "one reply of QEMU or a GDB stub"),
     REPLY_TIME: Limit(
         60, "seconds that a command waits for replies of QEMU or a GDB stub", is_time=True
     ),
     MEMORY: Limit(
         _half_of_memory(),
-        "memory that a command takes",
-        default_text="half of the machine's memory, 2G or more",
+        "memory that a command may take",
+        default_text="half of the machine's memory, but at least 2G",
     ),
-    CALL_TIME: Limit(120, "seconds for a call of mcp", is_time=True),
-    WORK: Limit(300, "processor seconds in one reader of an input", is_time=True),
+    CALL_TIME: Limit(120, "seconds that a call of a tool of mcp may take", is_time=True),
+    WORK: Limit(300, "processor seconds that reading one input may take", is_time=True),
 }
 
 

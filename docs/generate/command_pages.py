@@ -32,7 +32,7 @@ def _lines() -> Iterator[str]:
     yield from _contents()
     yield f"`WHAT` is {EXPLANATIONS[Value.BUFFER]}. `HANDLE` is {EXPLANATIONS[Value.HANDLE]}."
     yield ""
-    yield "Every command that has rows takes these options, every other one the last:"
+    yield "Every command that writes rows takes these options; other commands take the last one:"
     yield ""
     yield from _arguments((*OUTPUT_OPTIONS, HELP_OPTION))
     yield (
@@ -47,7 +47,7 @@ def _lines() -> Iterator[str]:
         "see [what is run](robustness.md#what-is-run). The shell also has `history`, `transcript "
         "FILE`, which writes what"
     )
-    yield "is typed and shown to a file as well, `pager off`, `pager on`, and `exit`."
+    yield "is typed and shown to a file, `pager off`, `pager on`, and `exit`."
     yield ""
     for command in COMMANDS:
         yield from _command(command)

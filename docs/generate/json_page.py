@@ -20,18 +20,20 @@ Use this page to write a program that reads what `COMMAND --json` prints. Every 
 has the same keys. CSV is data for programs as well: names come from the kernel's memory, and a spreadsheet that opens the file
 takes a task called `=cmd()` for a formula. Import it as text.
 
-- Every key is there in every row. A value is null only for the reason given here; `errors` names what could not be read.
+- Every row has every key. A value is null only for the reason given here; `errors` names what could not be read.
 - Addresses, PCs, handles and words with flags are strings such as `"0xffff888003a51c00"`, since many readers of JSON keep
   numbers as doubles. Counts, sizes, ids and lines are numbers.
-- Within a major version of kcovdbg keys are added, and never renamed or removed, and their types stay. Accept keys that you do
+- Within a major version of kcovdbg, keys are added, but never renamed or removed, and their types stay. Accept keys that you do
   not know. Sentences (`answer`, `message`, `errors`, `evidence`) may be reworded at any time.
-- `help COMMAND --schema` prints a command's JSON Schema. [json-schema.json](json-schema.json) has all of them, by command.
-- An array without rows says that there is nothing. Where rows could not be read and none is left, the array has one row in
-  their place: each value is null, and `errors` says what could not be read. The schema describes that row too.
-- The exit status is 0 for an answer, partial answers included; remarks on standard error say what is missing. It is 1 when
-  `check` found a violation, `diff` a difference, `points` no coverage point, or `doctor` something missing that kcovdbg needs;
-  2 for bad usage, an unreadable target, a failed command, or where nothing of what was asked for could be read; 3 when `check`
-  found no violation but could not judge every rule, because what the rules rest on could not be read.
+- `help COMMAND --schema` prints a command's JSON Schema. [json-schema.json](json-schema.json) has the schemas of all commands.
+- An empty array means that there is nothing to list. If rows could not be read and none is left, the array has one row in
+  their place: each value is null, and `errors` says what could not be read. The schema also describes that row.
+- The exit status is 0 for an answer, even if a part is missing; remarks on standard error say what. It is 2 for bad usage, an
+  unreadable target or a failed command, and if nothing that was asked for could be read. It is 3 when `check` found no violation,
+  but could not judge every rule, because data could not be read. It is 1 when `check` found a violation, `diff` or
+  `trace --against` a difference, `patch` a line that was not executed, `points` code without a coverage point, `sym` no word that
+  it knows, `doctor` something missing, or `catch` a write, and when a file failed in `batch` or `syzkaller`. `collect` has the
+  status of its command.
 """
 
 

@@ -34,8 +34,8 @@ _VALUE_COLUMNS: Final = (
 )
 _CAUSE_COLUMNS: Final = (
     Column("bug", meaning="the bug"),
-    Column("fixed", meaning="the commit that fixes it", null="it is not fixed"),
-    Column("certainty", meaning="how probable it is"),
+    Column("fixed", meaning="the commit that fixes it, or `not yet`"),
+    Column("certainty", meaning="`likely` or `unsure`: how probable it is"),
     Column("reason", meaning="why it is considered", null="no reason is needed"),
 )
 _COLUMNS: Final = (
@@ -48,7 +48,10 @@ _COLUMNS: Final = (
     ),
     Column("object", meaning="what the finding is about"),
     Column("message", meaning="what is wrong with it"),
-    Column("certainty", meaning="whether the finding is certain"),
+    Column(
+        "certainty",
+        meaning="how certain the finding is: `certain`, `likely`, `unsure` or `unknown`",
+    ),
     Column("reason", meaning="why it is not certain", null="it is certain"),
     Column(
         "values",

@@ -418,8 +418,8 @@ COMMAND: Final = Command(
         Argument(
             "--pc",
             Value.CHOICE,
-            "PCs in a text file: raw (as recorded) or call (the call before); auto is the "
-            "format's way",
+            "PCs in a text file: raw (as recorded) or call (the call before); auto is as the "
+            "format's own tool writes them",
             choices=("auto", "raw", "call"),
             default="auto",
         ),

@@ -45,7 +45,7 @@ class Diagnosis(NamedTuple):
 
 
 _COLUMNS: Final = (
-    Column("ok", BOOL, meaning="the answer", null="it is unknown"),
+    Column("ok", BOOL, meaning="whether the answer is good", null="it is unknown"),
     Column("question", meaning="what was checked"),
     Column("answer", meaning="what was found"),
     Column("fix", meaning="what to do about it", null="there is nothing to do"),

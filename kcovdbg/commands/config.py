@@ -27,10 +27,16 @@ class _Row(NamedTuple):
 
 
 _COLUMNS: Final = (
-    Column("setting", meaning="name of the setting"),
-    Column("value", meaning="its value as text"),
+    Column("setting", meaning="name of the setting, or `not used` for a problem of the file"),
+    Column("value", meaning="its value as text", null="it is a problem of the file"),
     Column(
-        "origin", PATH, title="FROM", meaning="what decided it: a file, an option or the default"
+        "origin",
+        PATH,
+        title="FROM",
+        meaning=(
+            "what set the value: path of the file, name of an environment variable, "
+            "`command line` or `default`"
+        ),
     ),
     Column(
         "problem", meaning="why a setting of the file is not used", null="the setting is in force"
@@ -100,18 +106,17 @@ COMMAND: Final = Command(
         "~/.config/kcovdbg/config.toml: color, pager, keys (auto, emacs, vi), source-dirs, "
         "symbol-tables, and the tables substitute-paths, columns and limits. Options of "
         "the command line take precedence. FROM is the file, a variable of the environment, the "
-        "command line, or default. A setting that is wrong is not used, and shown with its "
-        "problem. Limits of one input: "
-        + "; ".join(
-            f"{name}, {limit.meaning} ({limit.format_default()})" for name, limit in LIMITS.items()
+        "command line, or default. A wrong setting is not used, and is shown with its problem.\n\n"
+        "Limits, with their defaults:\n\n"
+        + "\n\n".join(
+            f"{name} ({limit.format_default()}): {limit.meaning}." for name, limit in LIMITS.items()
         )
-        + "."
     ),
     examples=(
         Example("config", "why is the pager another one?"),
         Example(
             "config --json --fields setting,origin",
-            "which settings are made, and where? for a script",
+            "which settings are made, and where, for a script",
         ),
     ),
     needs=frozenset(),

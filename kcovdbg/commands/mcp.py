@@ -56,7 +56,7 @@ COMMAND: Final = Command(
         "A client starts this and speaks the protocol on standard input and output. The target is "
         "opened once. The tools are the state commands, buffer, trace, top, diff, source, points, "
         "patch, sym, last, log, why, check and, with -o, slice. No tool runs code, a shell or a "
-        "pipeline. Answers are bounded, and next continues one.\n\n"
+        "pipeline. A long answer is cut; the argument next asks for the rest.\n\n"
         "Tools read trace files that are named here or are in DIR, and write slices into DIR. "
         "Source text comes from the directories of --source-dir and --substitute-path alone.\n\n"
         "Needs the package mcp: pip install 'kcovdbg[mcp]', or in a checkout .venv/bin/pip "

@@ -210,9 +210,9 @@ COMMAND: Final = Command(
     description=(
         "The file is an ELF core that kcovdbg, drgn and GDB open with the same vmlinux. It "
         "contains KCOV's state, the records of every buffer, the kernel stacks of tasks with KCOV "
-        "state and of each CPU's current task, and the kernel's log; check them before you share "
-        "the file. Other memory is left out. A guest is paused while the slice is written, where "
-        "that is possible."
+        "state and of each CPU's current task, and the kernel's log, but no other memory. Review "
+        "these before you share the file. A guest is paused while the slice is written, if that "
+        "is possible."
     ),
     arguments=(
         Argument(

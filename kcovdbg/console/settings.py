@@ -26,13 +26,13 @@ KEYS: Final = ("auto", "emacs", "vi")
 """The key bindings of the shell; ``auto`` takes vi's if the user's editor is vi."""
 
 
-# The cause of an error is looked for in so many lines before it.
+# At most so many lines before an error are searched for its cause.
 _MAX_DISTANCE: Final = 100
 _TOML_ERROR: Final = re.compile(r"(.*) \(at line (\d+), column \d+\)")
 
 
 class Problem(NamedTuple):
-    """Something in the file that is not used."""
+    """A problem of the file: the setting or the line is not used."""
 
     text: str
     hint: str | None = None
@@ -40,24 +40,24 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The values in the file; a setting that it lacks, or has wrong, has its default."""
+    """The values in the file. A setting that is missing or wrong has its default."""
 
     path: Path | None = None
-    """The file; None where there is none."""
+    """The file; None if there is none."""
     color: Color = Color.AUTO
     pager: str | None = None
     """The shell command of the pager; None for the environment's."""
     keys: str = "auto"
     source_dirs: tuple[str, ...] = ()
     symbol_tables: tuple[str, ...] = ()
-    """Location tables that were built elsewhere; a kernel takes the one of its build."""
+    """Location tables that were built elsewhere; each kernel uses the table of its build."""
     substitute_paths: tuple[tuple[str, str], ...] = ()
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The columns in text of a command, by its name."""
+    """The columns that a command shows, by its name."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Limits for inputs, by their names in :mod:`kcovdbg.limits`, in bytes or seconds."""
     given: frozenset[str] = frozenset()
-    """The settings in the file."""
+    """Names of the settings that the file has."""
     problems: tuple[Problem, ...] = ()
 
     def origin(self, name: str) -> str:
@@ -88,7 +88,7 @@ def read_settings(commands: CommandTable, environment: Mapping[str, str]) -> Set
 
 
 def _parse_good_lines(lines: list[str]) -> tuple[Mapping[str, Any], list[Problem]]:
-    """Return the content of a file without its wrong lines, and the problems of these."""
+    """Return the content of a file without wrong lines, and the problems of those lines."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -107,15 +107,20 @@ def _parse_good_lines(lines: list[str]) -> tuple[Mapping[str, Any], list[Problem
         try:
             return tomllib.loads("\n".join(good)), problems
         except tomllib.TOMLDecodeError as error:
-            located = _TOML_ERROR.fullmatch(str(error))
+            text = str(error)
             last = max(number for number, line in enumerate(good, 1) if line.strip())
-            # Otherwise it is at the end of the document.
-            found = last if located is None else min(int(located[2]), last)
-            # A bracket or a quote that is not closed is found in a later line.
+            # An error without a place is at the end of the document.
+            found = last
+            located = _TOML_ERROR.fullmatch(text)
+            if located is not None:
+                text = located[1]
+                found = min(int(located[2]), last)
+            # The parser notices an open bracket or quote in a later line: look for the nearest
+            # line without which the file is right.
             before = range(found, max(found - _MAX_DISTANCE, 0), -1)
             number = next(itertools.filterfalse(is_wrong_without, before), found)
             good[number - 1] = ""
-            problems.append(Problem(f"line {number}: {error if located is None else located[1]}"))
+            problems.append(Problem(f"line {number}: {text}"))
 
 
 def _read(
@@ -142,6 +147,7 @@ def _read(
         return readers[name](f"{name}.{key}".removesuffix("."), key, value)
 
     values: dict[str, Any] = {}
+    given: set[str] = set()
     wrong = list(problems)
     for name, value in parsed.items():
         attribute = name.replace("-", "_")
@@ -153,13 +159,14 @@ def _read(
             except KcovdbgError as error:
                 wrong.append(Problem(str(error), error.hint))
                 continue
+            given.add(name)
             if is_table:
                 values.setdefault(attribute, {})[key] = found
             else:
                 values[attribute] = found
     pairs = tuple(values.pop("substitute_paths", {}).items())
     return Settings(
-        path, substitute_paths=pairs, given=frozenset(parsed), problems=tuple(wrong), **values
+        path, substitute_paths=pairs, given=frozenset(given), problems=tuple(wrong), **values
     )
 
 

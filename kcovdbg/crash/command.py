@@ -393,13 +393,13 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS, errors=True),),
     description=(
-        "Shows the newest records of the task that crashed, or without a crash of each CPU's "
-        "current task, or of the named tasks. If a softirq interrupted a task, its earlier "
-        "records follow. Records of panic() itself are left out, because the stack says where the "
-        "crash began. STACK is the stack frame that the records of a line belong to; '=' marks "
-        "the frames with such a line. If the kernel reported a hang or stall, the task that hangs "
-        "is shown. The last lines of the kernel's log, and the lines about the crash, come "
-        "below.\n\n"
+        "Shows the newest records of the crashed task; without a crash, of each CPU's current "
+        "task; with arguments, of the named tasks. If the kernel reported a hang or stall, the "
+        "crashed task is the one that hangs. If a softirq section interrupted a task, the task's "
+        "own records come before the section's. Records of the crash handling, such as panic(), "
+        "are left out: the stack says where the crash began. STACK is the stack frame that the "
+        "records of a line belong to; '=' marks the frames with such a line. The last lines of "
+        "the kernel's log, and its lines about the crash, come below.\n\n"
         "A full buffer holds the first records, not the last ones; a note says so."
     ),
     arguments=(

@@ -484,9 +484,9 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(RowType(_COLUMNS, when="with `-o FILE`"),),
     description=(
-        "Formats: "
-        + "; ".join(f"{name}: {exporter.purpose}" for name, exporter in EXPORTERS.items())
-        + ".\n\nA file gets its name when it is complete. Addresses do not include the KASLR "
+        "Formats:\n\n"
+        + "\n\n".join(f"{name}: {exporter.purpose}." for name, exporter in EXPORTERS.items())
+        + "\n\nA file gets its name when it is complete. Addresses do not include the KASLR "
         "offset: in the image they are those of the vmlinux."
     ),
     arguments=(
@@ -495,7 +495,7 @@ COMMAND: Final = Command(
         Argument(
             "-o, --output FILE",
             Value.FILE,
-            "the file to write; default, and -, is standard output",
+            "the file to write; - or nothing for standard output",
             is_output=True,
         ),
         FORCE,

@@ -230,9 +230,11 @@ RUN_OPTIONS: Final = (
     Argument(
         "-s, --symbols PATH…",
         Value.FILE,
-        "a vmlinux, or a directory of them; default: those kcovdbg was started with",
+        "a vmlinux, or a directory of them; default: the ones kcovdbg was started with",
     ),
-    Argument("-j, --jobs N", Value.NUMBER, "run N files at a time; default: the number of CPUs"),
+    Argument(
+        "-j, --jobs N", Value.NUMBER, "work on N files at a time; default: the number of CPUs"
+    ),
     Argument("--timeout SECONDS", Value.SECONDS, "time limit per file; default 600", default=600.0),
     Argument("--retry", Value.FLAG, "rerun files that failed earlier"),
     Argument("--again", Value.FLAG, "rerun all files"),

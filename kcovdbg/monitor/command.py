@@ -189,7 +189,7 @@ COMMAND: Final = Command(
         Argument("file [FILE]", Value.FILE, "a recording to summarize"),
         Argument("--record FILE", Value.FILE, "record every look in a file", is_output=True),
         Argument("--print", Value.FLAG, "print what has changed in each look, without a screen"),
-        Argument("--summary", Value.FLAG, "summarize a recording, as without this option"),
+        Argument("--summary", Value.FLAG, "summarize the recording, which is the default"),
         Argument(
             "-o, --output FILE",
             Value.FILE,

@@ -139,7 +139,7 @@ class BufferUse:
 
     @property
     def needed(self) -> int | None:
-        """Records that 99 % of the rounds need; None where overflows hide it."""
+        """Records that 99 % of the rounds need; None if full rounds hide it, or without rounds."""
         rate = self.rate
         needs = []
         for one in self.rounds.values():
@@ -163,11 +163,11 @@ class BufferUse:
 
     @property
     def needed_size(self) -> int | None:
-        """A size in words that holds them: a power of two and whole pages."""
+        """A size in words that holds these records: a power of two and whole pages."""
         needed = self.needed
         if needed is None or not self.size or not self.capacity:
             return None
-        # Comparisons take four words, records of other formats what they take.
+        # A record takes a word or, as a comparison, several.
         words = 1 + needed * max((self.size - 1) // self.capacity, 1)
         return max(_PAGE_WORDS, 1 << (words - 1).bit_length())
 
@@ -424,7 +424,7 @@ _BUFFER_COLUMNS: Final = (
         NUMBER,
         value=lambda row: len(row.rounds),
         priority=2,
-        meaning="how often it was emptied or used anew, at least, and the last use",
+        meaning="number of uses, at least: how often it was emptied or used anew, and the last use",
     ),
     Column(
         "overflows",
@@ -473,8 +473,8 @@ _BUFFER_COLUMNS: Final = (
         "lost_estimate",
         NUMBER,
         json_only=True,
-        meaning="records that were lost if they came as fast while it was full as before",
-        null="how fast is unknown",
+        meaning="records that were lost if the rate was the same while it was full",
+        null="the rate is unknown",
         unit="records",
     ),
     Column(
@@ -488,8 +488,8 @@ _BUFFER_COLUMNS: Final = (
         "needed",
         NUMBER,
         json_only=True,
-        meaning="records that 99 % of the rounds need",
-        null="overflows hide it",
+        meaning="number of records that is enough for 99 % of the uses",
+        null="it is unknown, because the buffer was full, or always empty",
         unit="records",
     ),
     Column(
@@ -497,10 +497,10 @@ _BUFFER_COLUMNS: Final = (
         NUMBER,
         title="SIZE FOR 99%",
         meaning=(
-            "size that holds them, a power of two: an argument of KCOV_INIT_TRACE, of an area the "
-            "`area_size` of KCOV_REMOTE_ENABLE"
+            "size that holds so many records, a power of two: for a buffer the argument of "
+            "KCOV_INIT_TRACE, for an area the `area_size` of KCOV_REMOTE_ENABLE"
         ),
-        null="overflows hide it, or its size is unknown",
+        null="it is unknown, because the buffer was full, or always empty, or its size is unknown",
         unit="words",
     ),
 )
@@ -523,7 +523,10 @@ _SECTION_COLUMNS: Final = (
         null="it could not be read",
     ),
     Column(
-        "handles", ADDRESSES, json_only=True, meaning="handles of the object, one of which it is"
+        "handles",
+        ADDRESSES,
+        json_only=True,
+        meaning="handles of the object; the section's is one of them",
     ),
     Column(
         "begun", NUMBER, title="BEGUN", meaning="sections that began, at least", unit="sections"

@@ -5,9 +5,11 @@ import json
 import os
 import re
 
+import jsonschema
 import pytest
 
 from kcovdbg.commands import COMMANDS
+from kcovdbg.console.json_schema import schema_of
 from kcovdbg.console.settings import read_settings
 from kcovdbg.console.terminal import Color
 from kcovdbg.frontends.cli import main
@@ -63,6 +65,17 @@ def test_what_is_in_force_and_from_where(write, capsys):
         "columns.tasks": ("pid", str(path)),
     }
     assert origins(capsys, "--color", "always")["color"] == ("always", "command line")
+
+
+def test_a_wrong_setting_has_its_default(write, capsys):
+    path = write('color = "red"\nkeys = "vi"\n')
+    found = origins(capsys)
+    assert found["color"] == ("auto", "default")
+    assert found["keys"] == ("vi", str(path))
+    assert found["not used"] == (None, str(path))
+    schema = schema_of("config", COMMANDS.find("config").row_types)
+    assert main(["config", "--json"]) == 0
+    jsonschema.validate(json.loads(capsys.readouterr().out), schema)
 
 
 def test_columns_are_used(write, capsys):
