@@ -63,9 +63,9 @@ def python_command(module: str, *arguments: str) -> list[str]:
     """Return the command line that runs a module of this kcovdbg, without importing from the
     current directory.
 
-    It needs no other environment: children of the process have the user's ``PYTHONPATH`` unchanged.
+    The environment stays unchanged, so that children of the process have the user's ``PYTHONPATH``.
 
-    :param module: its name, as after ``python -m``.
+    :param module: the module's name, as after ``python -m``.
     """
     return [sys.executable, "-I", "-c", _START, "\n".join(_search_path()), module, *arguments]
 

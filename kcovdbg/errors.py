@@ -19,10 +19,10 @@ INTERRUPTED: Final = 130
 class KcovdbgError(Exception):
     """An error that is shown to the user in one line.
 
-    :param message: what went wrong, one line.
-    :param hint: what to do next, one line, or None where the message already says it.
-    :param wrong_file: the path of a file that is not what was expected: where the error is shown,
-        what it is instead becomes the hint.
+    :param message: the problem, in one line.
+    :param hint: what to do next, in one line; None if the message already says it.
+    :param wrong_file: the path of a file of an unexpected kind. When the error is shown, the hint
+        says which kind it is.
     """
 
     status: int = 2
@@ -145,7 +145,7 @@ class CollectError(KcovdbgError):
 def refuse_path(path: str | os.PathLike[str], number: int, problem: str | None = None) -> NoReturn:
     """Raise an error about a path.
 
-    :param problem: by default that of the error's number.
+    :param problem: the text of the error; by default the number's.
     """
     raise OSError(number, problem or os.strerror(number), os.fspath(path))
 
@@ -156,9 +156,7 @@ def name_path(error: OSError, path: str | os.PathLike[str]) -> OSError:
 
 
 def suggest(word: str, known: Iterable[str]) -> str | None:
-    """Return a hint with the known words that are similar to this one, None where there are
-    none.
-    """
+    """Return a hint with the known words that are similar to a word, or None."""
     import difflib
 
     known = tuple(known)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Files whose content is not trusted: the one function that opens them, and readers with a limit
-for plain files, gzip, xz, zstd and text in UTF-16.
+"""Open and read files whose content is not trusted, up to a limit: plain files, gzip, xz, zstd and
+text in UTF-16.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def is_folder(path: PathName) -> bool:
 
 
 def is_link(path: PathName) -> bool:
-    """Return whether a path is that of a symbolic link, as :func:`is_file` does."""
+    """Return whether a path is a symbolic link, as :func:`is_file` does."""
     return os.path.islink(path)  # noqa: PTH114
 
 
@@ -182,15 +182,15 @@ def parse_json(text: bytes | str, *, is_prefix: bool = False) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-# No number in an input has more; Python's own conversion is quadratic, and fails at 4,300.
+# No number in an input has more digits. Python's conversion is quadratic, and fails at 4,300.
 _MOST_DIGITS: Final = 80
 
 
 def parse_number(text: bytes | str, base: int = 10) -> int | None:
-    """Return the number that a part of an input is; None where it is none, or has more digits than
-    any number of a kernel.
+    """Return the number in a text; None if it is not a number, or has too many digits for one of a
+    kernel.
 
-    :param base: as :class:`int` takes it.
+    :param base: the base, as for :class:`int`.
     """
     if len(text) > _MOST_DIGITS:
         return None
@@ -254,9 +254,7 @@ MAGICS: Final = tuple(packing.magic for packing in _PACKINGS)
 
 
 def find_packing(start: bytes) -> Packing | None:
-    """Return the format of a file by its first bytes, None where it is not compressed in one of
-    them.
-    """
+    """Return the compressed format of a file by its first bytes; None for another file."""
     return next((packing for packing in _PACKINGS if start.startswith(packing.magic)), None)
 
 
@@ -308,7 +306,7 @@ class FrameReader:
                     self._padding += len(data)
                     if self._padding > self._MOST_PADDING:
                         return b""
-                    # Padding behind the last frame.
+                    # Padding after the last frame.
                     continue
                 if self._frames and not data.startswith(self._magic):
                     return b""
@@ -328,8 +326,8 @@ class FrameReader:
             raise ValueError(f"{self._frames:,} frames of {self._unpacked:,} bytes together")
 
     def read_first(self, size: int) -> bytes:
-        """Return so many bytes, or all where there are fewer."""
-        # Its value is no copy.
+        """Return the first bytes, or all if there are fewer."""
+        # BytesIO.getvalue() makes no copy.
         found = BytesIO()
         while found.tell() < size and (data := self.read(size - found.tell())):
             found.write(data)
@@ -339,8 +337,8 @@ class FrameReader:
 def unpack_data(path: object, data: bytes) -> bytes:
     """Return the contents of a file, decompressed if they are compressed with gzip, xz or zstd.
 
-    :param path: of the file, for errors.
-    :raises KcovdbgError: when they are damaged, or larger than the limit.
+    :param path: path of the file, for errors.
+    :raises KcovdbgError: when the contents are damaged, or larger than the limit.
     """
     packing = find_packing(data)
     if packing is None:
@@ -361,16 +359,16 @@ def unpack_data(path: object, data: bytes) -> bytes:
     return unpacked
 
 
-# Bytes of a text that show whether it is in UTF-16.
+# Number of bytes that show whether a text is in UTF-16.
 _TEXT_START: Final = 4096
 _BYTE_ORDER_MARKS: Final = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _UTF8_MARK: Final = b"\xef\xbb\xbf"
 
 
 def decode_utf16(data: bytes) -> bytes:
-    """Return text in UTF-16 as UTF-8, other data as it is; without a byte order mark.
+    """Return text in UTF-16 as UTF-8, and other data unchanged, without a byte order mark.
 
-    The same bytes may be words: a count of 65,279 looks like a byte order mark.
+    Do not use it for data that may be a trace: a count of 65,279 looks like a byte order mark.
     """
     start = data[:_TEXT_START]
     order = _BYTE_ORDER_MARKS.get(start[:2])

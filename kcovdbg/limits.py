@@ -45,7 +45,7 @@ class Limit(NamedTuple):
         return "0"
 
     def format_default(self) -> str:
-        """Return the default, or what it is made of."""
+        """Return the default as text: a value, or how it is computed."""
         return self.default_text or self.format(self.default)
 
 
@@ -253,10 +253,10 @@ def allocated_memory() -> int:
 
 
 def need_memory(size: int, subject: str) -> None:
-    """Make sure that something may be made of an input.
+    """Make sure that a command may use so much memory for an input.
 
-    :param size: of it, in bytes.
-    :raises LimitError: when it takes more memory than a command may.
+    :param size: the memory, in bytes.
+    :raises LimitError: when it is more than the limit.
     """
     if size > find_limit(MEMORY):
         raise over_limit(MEMORY, subject)

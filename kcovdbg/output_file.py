@@ -74,7 +74,7 @@ class _Destination(NamedTuple):
     """Its destination, for a link to be followed."""
 
     def open(self, flags: int, mode: int) -> int:
-        """Return a descriptor of the file, which is written as it is.
+        """Return a descriptor of the file, which is written in place.
 
         :raises OSError: when it cannot be opened, or others may have put it there.
         """
@@ -191,18 +191,18 @@ def _look_up(folder: int, name: str) -> _Destination:
 
 
 class FoundOutput(NamedTuple):
-    """An output, as it is found."""
+    """An output before it is written."""
 
     status: os.stat_result | None
-    """None where there is no such file."""
+    """The status of the file; None if it does not exist."""
     folder: Path | None
-    """The directory that it is made in, without links; None for a descriptor of this process."""
+    """The directory of the file, without links; None for a descriptor of this process."""
     is_replaceable: bool
     """Whether it is a regular file or does not exist: then it is written beside and renamed."""
 
 
 def find_output(path: str | os.PathLike[str]) -> FoundOutput:
-    """Return the file that an output has now, and how it is written.
+    """Return an output as it is now, and how it will be written.
 
     :raises OSError: when it cannot be looked up.
     """
@@ -227,7 +227,7 @@ def open_output(
     """Open a file for writing.
 
     :param append: write to the end of the existing file, at once.
-    :param mode: of a new file; the umask applies.
+    :param mode: permissions of a new file; the umask applies.
     :param check: called before a regular file is changed; raises to keep it as it is.
     :raises OSError: when it cannot be written; its ``filename`` is the path.
     """

@@ -38,10 +38,10 @@ from kcovdbg.records.run_counts import Occurrence, RunCounts, find_occurrences
 
 
 class CollectedPart(NamedTuple):
-    """One buffer of what was collected."""
+    """One collected buffer."""
 
     label: str
-    """Part of its file's name; empty where one buffer holds everything."""
+    """Part of its file's name; empty if there is only one buffer."""
     buffer: Buffer
     pid: int | None = None
 
@@ -225,7 +225,7 @@ _CALL_COLUMNS: Final = (
 def calls_table(
     context: Context, collected: Collected, args: Namespace, remarks: Sequence[str]
 ) -> Table:
-    """Return a table of system calls, each with what it covers."""
+    """Return a table of system calls with the functions that each covers."""
     names = context.names
     (wanted,) = make_filters(args, names)
     shown = collected.calls
@@ -284,7 +284,7 @@ def own_records(functions: Sequence[tuple[str, ...]]) -> list[int]:
     At its entry a call's task wakes in ptrace_stop(), which ends a few records later. At its exit
     ptrace_notify() runs the call's deferred work first, and then calls ptrace_do_notify() to stop.
 
-    :param functions: of each record, the names of all its frames, innermost first.
+    :param functions: for each record, the names of all its frames, innermost first.
     """
     start, end = 0, len(functions)
     for index, found in enumerate(functions[:_HEAD]):

@@ -347,7 +347,7 @@ def _find_call_length() -> int:
 def _name_part(path: Path, label: str) -> Path:
     """Return the path of a part's file.
 
-    :param label: of the part; empty if there is one part.
+    :param label: the part's label; empty if there is only one part.
     """
     if not label:
         return path

@@ -42,7 +42,7 @@ class CollectMode(NamedTuple):
     def prefix_words(self, size: int) -> int:
         """Return how many words of a buffer come before the count word.
 
-        :param size: of the buffer, in words.
+        :param size: size of the buffer in words.
         """
         if self.request.prefix_words is None:
             return 0
@@ -59,9 +59,10 @@ class CollectMode(NamedTuple):
     def decode(
         self, name: str, data: bytes, size: int, pid: int | None = None, comm: str | None = None
     ) -> Buffer:
-        """Return the buffer whose content was copied, from the count word on.
+        """Return a buffer.
 
-        :param size: of the buffer, in words.
+        :param data: copy of its content, from the count word on.
+        :param size: size of the buffer in words.
         """
         word_size = kernel_word_size()
         encoding = make_encoding(self.codec, word_size)
@@ -227,7 +228,7 @@ def find_refusal(path: str, mode: Any, size: int, device: Any) -> EnableRefusal:
     :param size: size of the buffer in words of the kernel.
     :param device: ``struct kcovdbg_device *`` to use instead of the kernel, or NULL.
     """
-    # The argument is then the size of what comes before the count.
+    # In such a mode, the argument is the number of words before the count word.
     if mode.count_at and not 0 < mode.argument < size - 1:
         return EnableRefusal.PREFIX
     ffi, lib = load_native()

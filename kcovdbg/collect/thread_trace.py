@@ -93,7 +93,7 @@ class Trace:
         self._kcov = self._ffi.gc(kcov, self._lib.kcovdbg_close)
 
     def close(self) -> None:
-        """Release the buffer; what was collected stays readable."""
+        """Release the buffer; the collected records stay readable."""
         self._check_thread("close")
         if self._kcov is not None:
             self._ffi.gc(self._kcov, None)
@@ -150,11 +150,11 @@ class Trace:
             raise explain_errno(Step.DISABLE, -error, path=self._path)
 
     def reset(self, *, by_kernel: bool = False) -> None:
-        """Discard what was collected so far, inside the block.
+        """Discard the records collected so far, inside the block.
 
-        :param by_kernel: by a request to the kernel, in modes that have one. Its own coverage after
-            it has cleared the trace is recorded; without ``by_kernel`` there is no system call, and
-            nothing is recorded.
+        :param by_kernel: whether to ask the kernel, in modes that have such a request. The end of
+            the request is then recorded. Without ``by_kernel`` there is no system call, and nothing
+            is recorded.
         :raises CollectError: outside the block, in another thread, or when the kernel has no such
             call.
         """

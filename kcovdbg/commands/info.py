@@ -54,7 +54,7 @@ _COLUMNS: Final = (
         "state",
         title="machine is",
         hide_empty=True,
-        meaning="whether the machine runs, is stopped or is gone",
+        meaning="`running`, `stopped` or `gone`",
         null="the target is not a live guest",
     ),
     Column(
@@ -73,7 +73,7 @@ _COLUMNS: Final = (
     ),
     Column("log", LIST, json_only=True, meaning="last lines of the kernel's log"),
 )
-# Records of the kernel's log.
+# Number of records of the kernel's log that are shown.
 _NEWEST: Final = 10
 
 
@@ -89,7 +89,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:  # noqa: AR
     try:
         generation = context.layout.generation
     except KcovdbgError as error:
-        # The rest is valid of a kernel without KCOV.
+        # The other facts are also shown of a kernel without KCOV.
         errors.append(str(error))
     else:
         hidden = "state that it holds is not shown"
@@ -99,7 +99,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:  # noqa: AR
         ]
     log, title, panic = KernelLog(), None, None
     if state is not MachineState.GONE and target.memory_problem is None:
-        # An image has no log, and compiling the patterns of reports takes longer than all else.
+        # Imported here: an image has no log, and compiling the patterns of reports takes time.
         from kcovdbg.records.crash_report import LOG_RECORDS, find_report
 
         log = read_kernel_log(target, LOG_RECORDS)
@@ -121,7 +121,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:  # noqa: AR
         "panic": panic,
         "log": [line for record in newest for line in record.lines()],
     }
-    # Notes on how it was opened are no errors, and differ between a dump and its slice.
+    # The target's notes are not part of `errors`: they differ between a dump and its slice.
     remarks = [*target.notes, *log.remarks]
     if stop_note is not None:
         remarks.append(stop_note)

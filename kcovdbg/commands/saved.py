@@ -78,7 +78,7 @@ _STORED_COLUMNS: Final = (
 def _make_columns(mode: Callable[[SavedState], str | None] | None = None) -> tuple[Column, ...]:
     """Return the columns.
 
-    :param mode: from a saved state to the name of its mode.
+    :param mode: returns the name of a saved state's mode.
     """
     return (
         Column("where"),

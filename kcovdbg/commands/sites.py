@@ -146,7 +146,7 @@ def _rows(
 ) -> Iterator[_SiteRow]:
     """Yield each site with each registered handle that it can announce.
 
-    :param problem: why registered handles are unknown, None where they are known.
+    :param problem: why registered handles are unknown; None if they are known.
     """
     for site in found.sites:
         announced = [

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Match equal coverage points of two builds of a kernel, so that traces of both can be compared.
 
-A function is the same by name and file, or by name where one build alone has it in another file.
-Its lines are paired by a diff of the sources where both are at hand, or else by their order. Points
-are the same when all frames of their locations are; several of one function that are on one line
-are matched one by one where the function has them in the same order in both builds, and as one
-otherwise. Where inlining differs, the innermost function and line decide.
+Functions are equal if they have the same name and file, or if they have the same name and moved
+from one file to another. Lines of equal functions are paired by a diff of the sources, or without
+sources by their order. Points are equal if all frames of their locations are equal. Several points
+of a function on one line are matched one by one if they have the same order in both builds, and
+otherwise as one. If inlining differs, the innermost function and line decide.
 
-Points that are the same have one number. Numbers replace PCs wherever records of two builds are
-aligned or counted.
+Equal points get the same number. Numbers replace PCs wherever records of two builds are aligned or
+counted.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.table_rows import gather
 
 _NO_NUMBER: Final = 0
-# A tail call that is known stands for the block that it ends, and the entry of a function for its
-# first block.
+# Kinds that differ between builds with the same code: a known tail call stands for the block that
+# it ends, and the entry of a function for its first block.
 _KINDS: Final = {kind: int(kind) for kind in PointKind} | dict.fromkeys(
     (PointKind.TAIL_KNOWN, PointKind.ENTRY), int(PointKind.PC)
 )
@@ -52,10 +52,10 @@ _LEAST_TEXT: Final = 3
 _WORD: Final = re.compile(r"\w")
 # Stubs of system calls that a configuration lacks.
 _STUBS: Final = "kernel/sys_ni.c"
-# Shorter runs agree by chance: between 6.1 and 6.12, 68 % of single distances and 42 % of two in a
-# row were of other lines.
+# Lines are paired by order if so many distances in a row are equal. Shorter runs are often equal by
+# chance: between 6.1 and 6.12, 68 % of single distances and 42 % of two in a row were wrong.
 _RUN: Final = 4
-# At the start and the end of a function, less is left to chance.
+# The same at the start and the end of a function, where chance is smaller.
 _EDGE_RUN: Final = 2
 # Limit for functions in a remark.
 _NAMED: Final = 4
@@ -63,19 +63,19 @@ _NAMED: Final = 4
 Function: TypeAlias = tuple[str, str]
 """Name without a clone's suffix, and file without ``./``; both may be empty."""
 _Line: TypeAlias = tuple[Function, int]
-"""A function and a line of it, as the left build has them where both do; a line that only the right
-one has is negative.
+"""A function and a line of it, as the left build names them. A line that only the right build has
+is negative.
 """
 
 
 class FunctionSpan(NamedTuple):
-    """Where the source of a function is."""
+    """Place of a function in the source."""
 
     name: str
     file: str
-    """As in debug info."""
+    """The file's name in debug info."""
     lines: range
-    """From the first to the last one that frames of points are on."""
+    """From the first to the last line with frames of points."""
     is_inlined: bool
     """Whether points of other functions are in it."""
 
@@ -108,10 +108,10 @@ class _Point(NamedTuple):
 class BuildFunctions:
     """The functions and points of one build.
 
-    :param columns: the PCs that were recorded in it, with its table.
-    :param read_text: returns the lines of a source file by its name in debug info, none where it is
-        not at hand.
-    :param unrecorded: PCs that were not recorded: points that the table lacks.
+    :param columns: the recorded PCs, with the build's table.
+    :param read_text: returns the lines of a source file by its name in debug info; empty if the
+        file is missing.
+    :param unrecorded: PCs in the columns that were not recorded: points that the table lacks.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class BuildFunctions:
         self.functions: list[Function] = []
         """The function of each group of frames."""
         self.groups: dict[Function, list[int]] = {}
-        """The groups of frames of each function; a clone has one of its own."""
+        """The groups of frames of each function; each clone of a function has its own group."""
         self._files: dict[Function, str] = {}
         normalize = cache(normalize_file)
         for group, (name, number) in enumerate(zip(groups.function, groups.file, strict=True)):
@@ -147,7 +147,7 @@ class BuildFunctions:
         self._named = _list_by_name(self.groups)
 
     def lines(self, function: Function) -> Sequence[int]:
-        """Return the lines of a function that frames of points are on, ascending."""
+        """Return the lines of a function that have frames of points, ascending."""
         if function not in self._lines:
             words = self._group_lines
             found: set[int] = set()
@@ -159,7 +159,7 @@ class BuildFunctions:
         return self._lines[function]
 
     def span(self, function: Function) -> FunctionSpan:
-        """Return where a function is, which has lines."""
+        """Return the place of a function that has lines."""
         lines = self.lines(function)
         return FunctionSpan(
             function[0],
@@ -170,7 +170,7 @@ class BuildFunctions:
 
     @cached_property
     def _inlined(self) -> set[int]:
-        """The groups of frames that are not the outermost ones of some points."""
+        """The groups of frames that are inlined into other functions at some points."""
         chains = array("Q", {*self.rows})
         _, frames = flatten_chains(self.columns.frames, chains)
         counts = Counter(gather(frames, self.columns.groups.of_frame, NO_ID))
@@ -178,17 +178,19 @@ class BuildFunctions:
         return {group for group, count in counts.items() if count > 0}
 
     def find_home(self, function: Function) -> Function:
-        """Return a function with the file that most of its code is in.
+        """Return a function with the file that has most of its code.
 
-        Debug info has code of macros and cleanups, and code that the compiler moved, on lines of
-        other files, without a frame of its own.
+        In debug info, code of macros and cleanups, and code that the compiler moved, can be on
+        lines of another file, and still have the function's name.
         """
         name, file = function
-        most = max(self._named[name], key=lambda one: len(self.lines(one)))
-        if most == function or len(self.lines(most)) == len(self.lines(function)):
+        main = max(self._named[name], key=lambda one: len(self.lines(one)))
+        if main == function or len(self.lines(main)) == len(self.lines(function)):
             return function
         text = "\n".join(self._read_text(self._files[function])) if file else ""
-        return function if re.search(rf"\b{re.escape(name)}\b", text) else most
+        if re.search(rf"\b{re.escape(name)}\b", text):
+            return function
+        return main
 
     def frames(self, chain: int) -> Sequence[int]:
         """Return the numbers of a chain's frames, innermost first."""
@@ -199,7 +201,7 @@ class BuildFunctions:
         return self.functions[self.columns.groups.of_frame[frame]]
 
     def find_executed(self) -> set[Function]:
-        """Return the functions into which the code of the recorded points was compiled."""
+        """Return the functions that the code of the recorded points was compiled into."""
         return self._list_functions(self.columns.outermost_groups(self._chains))
 
     def find_named(self) -> set[Function]:
@@ -217,10 +219,10 @@ class BuildFunctions:
     def select(
         self, row_groups: array[int], functions: Collection[Function], kinds: Collection[int]
     ) -> Iterator[tuple[int, int]]:
-        """Yield PC and chain of the rows of the table that are in some functions, ascending.
+        """Yield PC and chain of the table's points in some functions, ascending.
 
-        :param row_groups: the group of each row that decides.
-        :param kinds: kinds of points.
+        :param row_groups: for each row, the group of frames that decides.
+        :param kinds: the kinds of points to yield.
         """
         wanted = array("I", map(functions.__contains__, self.functions))
         is_kind = kind_flags(self.rows, (kind for kind in PointKind if _KINDS[kind] in kinds))
@@ -233,10 +235,10 @@ class BuildFunctions:
         )
 
     def find_entry(self, pcs: Sequence[int]) -> int | None:
-        """Return the index of the point where a function is entered, None where it has no or
-        several bodies.
+        """Return the index of the point where a function is entered; None if the function has no
+        body, or several.
 
-        :param pcs: its points, ascending.
+        :param pcs: the function's points, ascending.
         """
         bodies = []
         at = 0
@@ -253,9 +255,8 @@ class BuildFunctions:
         return bodies[0]
 
     def text(self, function: Function) -> list[str]:
-        """Return the text from a function's first line with a point to the last one.
-
-        :return: empty where the source is not at hand.
+        """Return the text from a function's first line with a point to the last one; empty if the
+        source is missing.
         """
         lines, file = self.lines(function), self._files[function]
         if not lines or not file:
@@ -268,7 +269,7 @@ class BuildFunctions:
 
 
 def normalize_file(file: str | None) -> str:
-    """Return a file's name without ``./`` and ``../``, empty where there is none."""
+    """Return a file's name without ``./`` and ``../``; empty without a name."""
     return posixpath.normpath(file) if file else ""
 
 
@@ -288,17 +289,19 @@ class FunctionPairs:
         self.to_right = dict(zip(to_left.values(), to_left, strict=True))
 
     def name(self, function: Function, side: int) -> Function:
-        """Return a function as the left build has it. A function that the right build alone has
-        gets a name that no function has.
+        """Return a function's name in both builds: the left build's. A function that only the right
+        build has gets a name that no function can have.
         """
         if side == 0:
             return function
         return self.to_left.get(function) or ("\0" + function[0], function[1])
 
     def find(self, name: Function, side: int) -> Function | None:
-        """Return the function of a build that has a name of both builds; None for another name."""
-        new = self.to_right.get(name)
-        return name if new is not None and side == 0 else new
+        """Return the function of a build by its name in both builds; None if one build lacks it."""
+        right = self.to_right.get(name)
+        if right is None or side == 1:
+            return right
+        return name
 
 
 def _pair_functions(left: BuildFunctions, right: BuildFunctions) -> FunctionPairs:
@@ -324,22 +327,26 @@ def _list_by_name(functions: Iterable[Function]) -> Mapping[str, Sequence[Functi
 def _may_be_same(
     left: BuildFunctions, function: Function, right: BuildFunctions, other: Function
 ) -> bool:
-    """Return whether functions of one name can be the same. A stub in another file cannot: it
-    stands for a function that the kernel lacks.
+    """Return whether two functions with one name can be the same, after one has moved to another
+    file. A stub cannot: it stands for a function that the kernel lacks.
     """
     files = function[1], other[1]
     if _STUBS in files:
         return False
+    if not all(files):
+        # Without debug info there is only the name.
+        return True
     sizes = sorted((len(left.lines(function)), len(right.lines(other))))
-    # Without debug info there is only the name.
-    return not all(files) or sizes[0] >= _MOVED_LINES * sizes[1]
+    return sizes[0] >= _MOVED_LINES * sizes[1]
 
 
 def _pair_by_text(lines: Sequence[Sequence[int]], texts: Sequence[Sequence[str]]) -> dict[int, int]:
-    """Pair lines on the right with lines on the left that a diff of both texts finds equal."""
+    """Return pairs of lines that a diff of both texts finds equal: right line -> left line.
+
+    :param texts: the texts of both functions, from their first line on.
+    """
     left, right = map(frozenset, lines)
     pairs: dict[int, int] = {}
-    # A text begins at its function's first line.
     for left_index, right_index in align_records(*number_values(*texts)).pairs():
         old = lines[0][0] + left_index
         new = lines[1][0] + right_index
@@ -349,8 +356,8 @@ def _pair_by_text(lines: Sequence[Sequence[int]], texts: Sequence[Sequence[str]]
 
 
 def _pair_by_order(left: Sequence[int], right: Sequence[int]) -> dict[int, int]:
-    """Pair lines of functions by the distances between lines: whole functions if all distances are
-    equal, otherwise runs of several equal ones.
+    """Return pairs of lines with equal distances between them: right line -> left line. All lines
+    are paired if all distances are equal, otherwise lines in runs of several equal distances.
     """
     steps = _find_steps(left), _find_steps(right)
     if steps[0] == steps[1]:
@@ -389,18 +396,18 @@ class MatchSide(NamedTuple):
     numbers: Mapping[int, int]
     """PC -> number of the point; numbers begin with 1."""
     recorded: int
-    """How many points were recorded in it."""
+    """Number of points that were recorded in this build."""
     unmatched: Mapping[int, Unmatched]
     """PC of a recorded point -> why the other build lacks it."""
     reached: Collection[Function]
-    """The functions of recorded points, as the left build has them."""
+    """The functions of recorded points, by their names in both builds."""
     renamed: Mapping[Function, str]
-    """Function of this build alone -> name of the one that has its text in the other build."""
+    """Function that only this build has -> name of the function with the same text in the other."""
     homes: Mapping[Function, Function]
-    """Function with a file that only some of its code is in -> the same with its own file."""
+    """Function with a file that has only some of its code -> the function with its own file."""
     unrecorded: Mapping[Function, FunctionSpan]
-    """Functions of recorded points of the other build, as the left build has them, whose points
-    were not recorded in this one.
+    """Places of functions with points that the other build recorded and this build did not, by
+    their names in both builds.
     """
 
 
@@ -409,21 +416,21 @@ class BuildMatch:
     """Points recorded in either build, matched with points of the other build."""
 
     sides: Sequence[MatchSide]
-    """The left one first."""
+    """The left build, then the right one."""
     pcs: Sequence[tuple[int, int]]
-    """The first PC of each point in both builds, by its number; 0 where there is none."""
+    """Number of a point -> its first PC in each build; 0 if a build lacks the point."""
     pairs: FunctionPairs
     moved: Sequence[tuple[str, str, str]]
-    """Name, old file and new file of each function that was executed and moved."""
+    """Name, old file and new file of each executed function that moved."""
     same: int
-    """How many of the functions that were executed both builds have in one file."""
+    """Number of executed functions that have the same file in both builds."""
     by_source: int
-    """Functions whose lines were paired by a diff of their sources."""
+    """Number of functions with lines paired by a diff of their sources."""
     by_order: int
-    """Functions whose lines were paired by their order."""
+    """Number of functions with lines paired by their order."""
 
     def remarks(self) -> Iterator[str]:
-        """Yield remarks: what was matched and how, and what was not."""
+        """Yield remarks on the functions, on how lines were paired, and on unmatched points."""
         parts = [f"{self.same} functions in both"]
         if self.moved:
             named = (f"{name} ({old} → {new})" for name, old, new in self.moved)
@@ -488,12 +495,14 @@ def match_builds(left: BuildFunctions, right: BuildFunctions) -> BuildMatch:
 def _name_all(
     functions: Iterable[Function], side: int, pairs: FunctionPairs
 ) -> frozenset[Function]:
-    """Return functions of a build as the left build has them."""
+    """Return the names in both builds of functions."""
     return frozenset(pairs.name(function, side) for function in functions)
 
 
 def _find_homes(build: BuildFunctions) -> dict[Function, Function]:
-    """Return the functions of recorded points with a file that is not their own."""
+    """Return functions of recorded points with another file than their own -> the function with its
+    own file.
+    """
     homes = {}
     for function in build.find_named():
         home = build.find_home(function)
@@ -505,9 +514,9 @@ def _find_homes(build: BuildFunctions) -> dict[Function, Function]:
 def _find_unrecorded(
     build: BuildFunctions, side: int, pairs: FunctionPairs, wanted: Collection[Function]
 ) -> Mapping[Function, FunctionSpan]:
-    """Return the places in one build of functions whose points only the other build recorded.
+    """Return the places in one build of functions with points that only the other build recorded.
 
-    :param wanted: the functions, as the left build has them; this build may lack some.
+    :param wanted: names of the functions in both builds; this build may lack some.
     """
     found: dict[Function, FunctionSpan] = {}
     for name in wanted:
@@ -520,8 +529,8 @@ def _find_unrecorded(
 def _find_renamed(
     builds: tuple[BuildFunctions, BuildFunctions], pairs: FunctionPairs, side: int
 ) -> Mapping[Function, str]:
-    """Return the other names of executed functions that one build alone has: of the one function in
-    the same file of the other build that has most of the text.
+    """Return new names of executed functions that only one build has: if exactly one function in
+    the same file of the other build has most of the text, its name.
     """
     build, other = builds[side], builds[1 - side]
     paired: tuple[Collection[Function], ...] = pairs.to_right.keys(), pairs.to_left.keys()
@@ -539,7 +548,7 @@ def _find_renamed(
 
 
 def _is_same_text(left: Sequence[str], right: Sequence[str]) -> bool:
-    """Return whether two functions have most of their lines in common, braces aside."""
+    """Return whether two functions have most of their lines in common, without lines of braces."""
     sides = list(filter(_WORD.search, left)), list(filter(_WORD.search, right))
     if min(map(len, sides)) < _LEAST_TEXT:
         return False
@@ -548,12 +557,11 @@ def _is_same_text(left: Sequence[str], right: Sequence[str]) -> bool:
 
 
 class _PointMatcher:
-    """Gives the points of two builds their numbers.
+    """Give the points of two builds their numbers.
 
-    The search takes more memory than the matches of a kernel with half a million points. This
-    memory is freed with the matcher.
+    Its caches take more memory than the result, and are freed with the matcher.
 
-    :param pairs: the functions that both have.
+    :param pairs: the functions of both builds.
     """
 
     def __init__(self, builds: tuple[BuildFunctions, BuildFunctions], pairs: FunctionPairs) -> None:
@@ -571,7 +579,8 @@ class _PointMatcher:
         left, right = self._builds
         executed = _name_all(left.find_executed(), 0, self._pairs)
         executed |= _name_all(right.find_executed(), 1, self._pairs)
-        # All points of the functions that were executed in either build, since their order counts.
+        # Points that were not executed are numbered as well, because the order of all points of a
+        # function matters.
         groups = self._group(0, executed), self._group(1, executed)
         for function in dict.fromkeys((*groups[0], *groups[1])):
             self._match_function(groups[0].get(function, []), groups[1].get(function, []))
@@ -583,8 +592,8 @@ class _PointMatcher:
         return self._pair_lines(right)[1]
 
     def _find_pairs(self, right: Function) -> tuple[Mapping[int, int], bool]:
-        """Return the lines of a function of the right build that the left build has, each with its
-        number there, and whether they were paired by the sources.
+        """Return the lines of a function of the right build -> the lines of the left build, and
+        whether they were paired by the sources.
         """
         left = self._pairs.to_left[right]
         lines = self._builds[0].lines(left), self._builds[1].lines(right)
@@ -608,12 +617,12 @@ class _PointMatcher:
         return _Point(_KINDS[PointKind(chain & KIND_MASK)], lines)
 
     def _select(self, side: int, names: Collection[Function]) -> Collection[Function]:
-        """Return the functions of a build that have some names."""
+        """Return the functions of a build by their names in both builds."""
         return {one for one in self._builds[side].groups if self._pairs.name(one, side) in names}
 
     def _group(self, side: int, executed: Collection[Function]) -> dict[Function, list[int]]:
-        """Return the recorded points of a build and all of some functions, ascending, by
-        function.
+        """Return the PCs of a build by function, ascending: all recorded points, and all points of
+        executed functions.
         """
         build = self._builds[side]
         outermost = build.columns.outermost_groups(build.rows)
@@ -622,7 +631,7 @@ class _PointMatcher:
         groups: dict[Function, list[int]] = {}
         for pc in sorted(build.chain_of):
             frames = build.frames(build.chain_of[pc])
-            # A point without a location equals none of the other build.
+            # A point without a location has no equal in the other build.
             function = self._line(side, frames[-1])[0] if frames else ("\0", str(side))
             groups.setdefault(function, []).append(pc)
         return groups
@@ -639,16 +648,16 @@ class _PointMatcher:
         """Number the points of a function."""
         points = self._find_points(0, left), self._find_points(1, right)
         entries = self._builds[0].find_entry(left), self._builds[1].find_entry(right)
-        # Point -> its indices in both lists.
+        # Point -> its indices on both sides.
         by_point: dict[object, tuple[list[int], list[int]]] = {}
-        for side, of_side in enumerate(points):
-            for index, point in enumerate(of_side):
+        for side, side_points in enumerate(points):
+            for index, point in enumerate(side_points):
                 key: object = point
                 if None not in entries and index == entries[side]:
                     # Compilers do not agree on the line where a function begins.
                     key = "entry"
                 by_point.setdefault(key, ([], []))[side].append(index)
-        # The index on the right of points that are in the same order on both sides.
+        # Index on the left -> index on the right, for points that have the same order.
         in_order: Mapping[int, int] | None = None
         for left_indices, right_indices in by_point.values():
             left_pcs = [left[index] for index in left_indices]
@@ -659,7 +668,7 @@ class _PointMatcher:
                     in_order = dict(align_records(*number_values(*points)).pairs())
                 is_one_to_one = list(map(in_order.get, left_indices)) == right_indices
             if left_pcs and right_pcs and not is_one_to_one:
-                # On one line, in another order or another number.
+                # Points on one line whose order or number differs are one.
                 self._add(left_pcs, right_pcs)
                 continue
             for index in range(max(len(left_pcs), len(right_pcs))):
@@ -679,7 +688,7 @@ class _PointMatcher:
         ]
 
     def _match_by_innermost(self, side: int) -> None:
-        """Match points whose functions are inlined into others in the other build."""
+        """Match points of functions that are inlined in another way in the other build."""
         alone: dict[int, _Point] = {}
         wanted: set[tuple[int, _Line]] = set()
         for pc, chain in self._find_alone(side):
@@ -696,8 +705,8 @@ class _PointMatcher:
                 for function, _ in point.lines:
                     by_any.setdefault((point.innermost, function), pc)
         for pc, point in alone.items():
-            # The counterpart is inlined into the same function, stands alone, or is inlined into a
-            # function that is inlined here.
+            # The counterpart is inlined into the same outermost function; or its own outermost
+            # function is one of the functions here.
             found = by_any.get((point.innermost, point.lines[-1][0]))
             for function, _ in point.lines:
                 found = found or by_outermost.get((point.innermost, function))
@@ -705,8 +714,8 @@ class _PointMatcher:
                 self._join(side, pc, found)
 
     def _find_copies(self, side: int, functions: Collection[Function]) -> list[tuple[int, int]]:
-        """Return the lowest PC, ascending, of each chain with its innermost frame in some
-        functions, and the chain.
+        """Return the lowest PC, in ascending order, of each chain whose innermost frame is in some
+        functions, with the chain.
         """
         build = self._builds[side]
         wanted = self._select(side, functions)
@@ -757,10 +766,10 @@ class _PointMatcher:
 
 
 class BuildComparison:
-    """Turns records of two builds into numbers of points that both builds share. Within one build,
-    PCs are these numbers.
+    """Replace PCs of two builds by numbers that both builds share. Within one build, PCs are the
+    numbers.
 
-    :param match: None where they are one build.
+    :param match: None if both sides are one build.
     """
 
     def __init__(self, match: BuildMatch | None = None) -> None:
@@ -769,7 +778,7 @@ class BuildComparison:
     def count(self, side: int, counts: Mapping[int, int]) -> Mapping[int, int]:
         """Return how often each point was recorded.
 
-        :param side: 0 for the left one.
+        :param side: 0 for the left build.
         :param counts: PC -> records.
         """
         if self.match is None:
@@ -792,31 +801,32 @@ class BuildComparison:
         return array("Q", gather(numbering.ids(pcs), numbers, _NO_NUMBER))
 
     def pc(self, number: int, side: int) -> int | None:
-        """Return the PC of a point in a build, None where that has none."""
-        return number if self.match is None else self.match.pcs[number][side] or None
+        """Return the PC of a point in a build; None if the build lacks the point."""
+        if self.match is None:
+            return number
+        return self.match.pcs[number][side] or None
 
     def counterpart(self, pc: int, side: int) -> int | None:
-        """Return the PC of the same point in the other build, None where that has none."""
+        """Return the PC of the same point in the other build, or None."""
         if self.match is None or not pc:
             return None
         return self.pc(self.match.sides[side].numbers[pc], 1 - side)
 
     def missing(self, pc: int, side: int) -> str | None:
-        """Return what the other build lacks for a PC, None where it has a counterpart."""
-        if self.match is None:
+        """Return what the other build lacks for a PC; None if the PC has a counterpart."""
+        if self.match is None or pc not in self.match.sides[side].unmatched:
             return None
-        reason = self.match.sides[side].unmatched.get(pc)
-        return None if reason is None else reason.value
+        return self.match.sides[side].unmatched[pc].value
 
     def function(self, frame: Frame, side: int) -> Function:
-        """Return name and file of a frame's function, the left build's where both have it."""
+        """Return name and file of a frame's function in both builds."""
         function = find_function(frame)
         if self.match is None:
             return function
         return self.match.pairs.name(function, side)
 
     def remarks(self) -> tuple[str, ...]:
-        """Return remarks: what was matched and how, and what was not."""
+        """Return remarks on the match, none within one build."""
         if self.match is None:
             return ()
         return tuple(self.match.remarks())

@@ -95,10 +95,10 @@ class CauseFinder:
         self._find: Callable[[Function, int], FunctionCause | None] = cache(self._find_cause)
 
     def find(self, frame: Frame, side: int) -> FunctionCause | None:
-        """Return why the other build recorded nothing of a frame's function; None where it did, or
-        both are one build.
+        """Return why the other build recorded no point of a frame's function; None if it recorded
+        one, or both sides are one build.
 
-        :param side: the side that executed it, 0 for the left one.
+        :param side: the side that executed the function, 0 for the left one.
         """
         if self._match is None or not frame.function or not frame.file:
             return None
@@ -129,8 +129,8 @@ class CauseFinder:
 class _BuiltCode:
     """The files and functions of a build, with or without points.
 
-    :param build: with a table.
-    :param trace: its records.
+    :param build: a kernel with a location table.
+    :param trace: records of this build.
     """
 
     def __init__(self, build: Kernel, trace: TraceRecords) -> None:
@@ -154,7 +154,7 @@ class _BuiltCode:
 
     @cached_property
     def _states(self) -> Mapping[str, Sequence[CodeLine]]:
-        """The states of lines, by file; none where the table has no blocks."""
+        """The states of lines, by file; empty if the table has no blocks."""
         table = self._build.points.require_table(needs_points=False)
         if table.blocks is None:
             return {}
@@ -175,11 +175,11 @@ class _BuiltCode:
         return Absence.UNKNOWN
 
     def _find_lines(self, span: FunctionSpan) -> range:
-        """Return all lines of a function: points may be on its first one alone. It is empty where
-        the source is not at hand, or does not say where the function begins and ends.
+        """Return all lines of a function, not only lines with points. Empty if the source is
+        missing, or does not show where the function begins and ends.
         """
         text = self._build.sources.read_as_built(span.file)
-        # Code is indented, where it may have the name as well.
+        # Only the head of the function is not indented; indented code may also have the name.
         head = re.compile(rf"([^\s#/*].*?\b)?{re.escape(span.name)}\s*\(")
         first = min(span.lines.start, len(text))
         while first > 0 and not head.match(text[first - 1]):
@@ -237,7 +237,7 @@ class _BuiltCode:
 
 
 def _find_option(path: Path | None, file: str) -> str | None:
-    """Return the option that builds a file, None where the Makefiles of its tree do not say."""
+    """Return the option that builds a file; None if the Makefiles of its tree do not say."""
     options = BuildOptions.around(path, file)
     if options is None:
         return None

@@ -40,16 +40,16 @@ _Build: TypeAlias = Kernel | OtherBuild
 
 
 class TraceBuilds(NamedTuple):
-    """The kernels that the traces of some sides are of."""
+    """The kernels in which the traces of each side were recorded."""
 
     kernels: Sequence[Kernel]
     """The kernel of each side; sides of one build share it."""
     remarks: tuple[str, ...]
-    """Why PCs have no names, or perhaps wrong ones, and what was assumed about the traces."""
+    """Reasons for missing or perhaps wrong names, and assumptions about the traces."""
 
 
 def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> TraceBuilds:
-    """Return the builds that the traces of each side are of.
+    """Return the kernels in which the traces of each side were recorded.
 
     :param sides: names of buffers.
     :raises KcovdbgError: when traces of one side are of several builds, or a file cannot be read.
@@ -104,7 +104,7 @@ class TraceSide(NamedTuple):
 def read_sides(
     context: Context, whats: Sequence[str]
 ) -> tuple[Sequence[TraceSide], tuple[str, ...]]:
-    """Read buffers, each for its own kernel. Return them with what was assumed about them.
+    """Read buffers, each for its own kernel; return them with the assumptions about them.
 
     :raises KcovdbgError: as :func:`find_builds`, or when there is no such buffer.
     """
@@ -138,9 +138,9 @@ def _find_known_builds(
     ids: Sequence[str | None],
     named: Sequence[OtherBuild],
 ) -> list[_Build | None]:
-    """Return the build of each side, None where its traces do not say.
+    """Return the build of each side; None if its traces do not name it.
 
-    Traces of one build of which nothing is known need no names: they stay with the kernel.
+    Traces of a single unknown build stay with the kernel, because they need no names.
 
     :param ids: the build ID of each side.
     """

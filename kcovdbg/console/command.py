@@ -70,10 +70,10 @@ class Command:
     arguments: tuple[Argument, ...] = ()
     examples: tuple[Example, ...] = ()
     row_types: tuple[RowType, ...] = ()
-    """The rows that it writes as JSON; none where it writes none, or another command's."""
+    """The rows that it writes as JSON; empty if it writes none, or the rows of another command."""
     needs: frozenset[Need] = frozenset({Need.MEMORY})
-    """Needs that are checked before it runs; those of some arguments, such as memory for a buffer,
-    when they are used.
+    """Needs that are checked before it runs. What only some arguments need, such as memory for a
+    buffer, is checked when it is used.
     """
     aliases: tuple[str, ...] = ()
     former_names: tuple[str, ...] = ()
@@ -81,12 +81,13 @@ class Command:
     keeps_separator: bool = False
     """Whether ``--`` among its words separates two lists of them."""
     failed: int = 2
-    """The exit status of a failure of the command itself; differs from 2 where the command passes
-    on another program's.
+    """The exit status if the command itself fails; not 2 if the command otherwise has the status of
+    another program.
     """
     start: Callable[[Any, Namespace, Sequence[str]], CommandResult] | None = None
-    """Starts it in the background, for a line that ends with ``&``: takes a context, the arguments,
-    and the words without the command's name. None where it cannot run there."""
+    """Starts the command in the background, for a line that ends with ``&``: called with a context,
+    the arguments, and the words after the command's name. None if the command cannot run there.
+    """
     endless: bool = False
     """Whether it runs until it is stopped, so that its output cannot go through a pager."""
     acts: bool = False
@@ -192,9 +193,9 @@ FOREIGN_WORDS: Final[Mapping[str, str]] = {
 class CommandTable:
     """The commands, by their names and aliases.
 
-    :param commands: in any order; the table has them by topic and name. They are taken when one is
-        looked for that cannot be loaded alone: the modules of all take ten megabytes.
-    :param load: returns the command with a name, None where it does not know one.
+    :param commands: all commands, in any order; the table sorts them by topic and name. They are
+        read only if load() does not know a name: the modules of all take ten megabytes.
+    :param load: returns the command with a name, or None.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The language of command lines: words with quotes, several commands, a pipeline to the shell,
-redirection, comments.
+"""Parse command lines: words with quotes, several commands, a pipeline to the shell, redirection,
+comments.
 
 ::
 
@@ -52,17 +52,17 @@ class CommandLine:
     is_background: bool = False
     """Whether the line ends with ``&``."""
     shell: str | None = None
-    """A shell command to run instead of one of ours."""
+    """A shell command, for a line that has no command of ours."""
     script: Word | None = None
-    """A file whose lines to run."""
+    """A file of command lines to run."""
 
     @property
     def texts(self) -> list[str]:
-        """The words alone."""
+        """The texts of the words."""
         return [word.text for word in self.words]
 
 
-# With quotes that the end of the line leaves open, for a line that is still being typed.
+# Quotes may be open at the end of the line, because the line may still be typed.
 _TOKEN: Final = re.compile(
     r"""(?P<blank>\s+)
     | (?P<comment>\#.*)
@@ -91,8 +91,8 @@ _REFUSALS = {
 
 
 def split_commands(source: str) -> list[str]:
-    """Return the commands of a line, which semicolons separate; a shell command or pipeline is the
-    rest of the line.
+    """Return the commands of a line, which semicolons separate. A shell command or a pipeline
+    extends to the end of the line.
     """
     commands: list[str] = []
     start = 0
@@ -136,15 +136,11 @@ def parse_line(source: str) -> CommandLine:
                 pending = None
         elif kind == "comment":
             break
-        elif (
-            text == "&"
-            and words
-            and redirection is None
-            and pending is None
-            and _BLANK.fullmatch(source, match.end())
-        ):
-            return CommandLine(source, tuple(words), is_background=True)
         elif kind == "refused" or (kind == "redirect" and redirection is not None):
+            is_redirected = redirection is not None or pending is not None
+            is_last = _BLANK.fullmatch(source, match.end()) is not None
+            if text == "&" and words and is_last and not is_redirected:
+                return CommandLine(source, tuple(words), is_background=True)
             raise LineError(
                 _REFUSALS.get(text, "only standard output can be redirected, and only once"),
                 source,
@@ -210,13 +206,13 @@ def _refuse_open_quote(source: str, word: re.Match[str]) -> None:
 
 
 def unquote(text: str) -> str:
-    """Return a word without quotes, closed or not."""
+    """Return a word without its quotes, also if they are open."""
     if not any(character in text for character in "\\\"'"):
         return text
     parts: list[str] = []
     for match in _QUOTING.finditer(text):
         if match["double"] is not None:
-            # As in sh: within double quotes a backslash quotes only these.
+            # Within double quotes, a backslash quotes only these characters, as in sh.
             parts.append(re.sub(r'\\(["\\$`])', r"\1", match["double"]))
         else:
             parts += filter(None, match.group("escaped", "single", "plain"))
@@ -224,18 +220,18 @@ def unquote(text: str) -> str:
 
 
 class Piece(NamedTuple):
-    """A piece of a line; all of them together are the line."""
+    """A piece of a line. All pieces together are the line."""
 
     kind: str
     """``blank``, ``word``, ``redirect``, ``pipe`` (to the line's end), ``comment``, ``shell``
-    (behind ``!``) or ``other``.
+    (from ``!`` on) or ``other``.
     """
     text: str
     column: int
 
 
 def split_pieces(text: str) -> Iterator[Piece]:
-    """Split any line into its pieces, one that is still being typed as well."""
+    """Split a line into its pieces; it may still be typed, or be wrong."""
     stripped = text.lstrip()
     if stripped.startswith("!"):
         blanks = len(text) - len(stripped)

@@ -115,7 +115,7 @@ def index_state(
     """Return the words of a kernel, without kept buffers.
 
     :param state: with TASKS and REMOTE.
-    :param objects: as far as they are known.
+    :param objects: the objects that are known; some may lack their address.
     """
     known = [kcov for kcov in objects if kcov.address]
     counter = Counter(fields.comm for fields in state.task_fields if fields.comm)

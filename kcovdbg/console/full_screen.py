@@ -77,7 +77,7 @@ def fit(line: Line, width: int, *, fill: bool = True) -> list[Fragment]:
             fitted.append((style, text))
             room -= taken
         else:
-            # A text that fits has an ellipsis as well, for those behind it.
+            # A text that just fits is also cut, because the texts after it are missing.
             fitted.append((style, pad(elide(f"{text} ", room), room)))
             return fitted
     if room and fill:
@@ -88,7 +88,7 @@ def fit(line: Line, width: int, *, fill: bool = True) -> list[Fragment]:
 def join(left: Line, mark: str, right: Line) -> list[Fragment]:
     """Join two lines that already have their widths."""
     if mark == "=":
-        # Plain, so that the colors of functions and paths are not taken for those of differences.
+        # Without color: green functions and blue paths would look like differences.
         return [*_restyle(left, ""), ("gutter", " │ "), *_restyle(right, "")]
     if mark not in _STYLES:
         return [*left, ("gutter", " │ "), *right]

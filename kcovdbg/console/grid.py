@@ -174,8 +174,9 @@ def _fit(
 ) -> dict[int, int]:
     """Drop and shorten columns until they fit.
 
-    :param widths: by the index of the column; the result has the columns that remain.
-    :param may_shorten: whether to shorten columns rather than drop one that is more than a detail.
+    :param widths: index of a column -> its width.
+    :return: the same for the columns that remain.
+    :param may_shorten: whether to shorten columns before an important one is dropped.
     """
     left = dict(widths)
     # A column that is not elastic is never shortened.

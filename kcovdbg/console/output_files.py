@@ -41,10 +41,9 @@ def open_destination(
 ) -> Iterator[Destination]:
     """Open the file or the pipeline that a line's output goes to.
 
-    A file that is replaced gets its name when it is complete; after an error the old file is still
-    there.
+    A file gets its name when it is complete. After an error, the old file is still there.
 
-    :param inputs: what the line must not overwrite.
+    :param inputs: returns the files that the line must not overwrite.
     :raises KcovdbgError: when the file cannot be written, or the pipeline cannot be started.
     """
     if line.redirection is None:
@@ -159,7 +158,7 @@ def _is_source_in(path: str, folder: str) -> bool:
 def open_text(path: str, inputs: Inputs = tuple, *, append: bool = False) -> Iterator[TextIO]:
     """Open a file for text; see :func:`kcovdbg.output_file.open_output`.
 
-    :param inputs: what must not be overwritten.
+    :param inputs: returns the files that must not be overwritten.
     :param append: write to the end of the existing file, at once.
     :raises KcovdbgError: when it cannot be written.
     """

@@ -36,7 +36,9 @@ class Table:
 
     columns: Sequence[Column]
     rows: Iterable[Any]
-    """Dictionaries, or anything that the columns accept. An iterator is written as it is read."""
+    """Dictionaries, or other objects that the columns accept. An iterator is written while it is
+    read.
+    """
     remarks: Iterable[str] = ()
     empty: str | None = None
     """The text in place of a table without rows."""
@@ -47,12 +49,13 @@ class Table:
     label: Callable[[Any], str] | None = None
     """Returns the name of a row in such a note."""
     rests_on: Part | None = None
-    """The parts of the kernel's state that the rows are in; None for all that the command asked
-    for.
+    """The parts of the kernel's state that the rows are made of; None for all parts that the
+    command has read.
     """
     unread: Sequence[str] = ()
-    """What could not be read of a table without rows, which may have some. JSON then has one row
-    whose values are null, with these lines as its ``errors``."""
+    """If there are no rows because they could not be read, the reasons. JSON then has one row: its
+    values are null, and these lines are its ``errors``.
+    """
     details: Callable[[Any], Iterable[Line]] | None = None
     """Returns the lines below a row in text."""
     show: Sequence[str] | None = None
@@ -117,7 +120,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text in another program's format, which is safe for a terminal and written as it is."""
+    """Text in another program's format. It is safe for a terminal, and written unchanged."""
 
     parts: Iterable[str]
     """Whole lines."""
@@ -127,7 +130,7 @@ Renderable: TypeAlias = Table | Lines | Text
 
 
 def find_data(renderable: Renderable) -> Table | None:
-    """Return the data of a part of an answer, None where it has none."""
+    """Return the data of a part of an answer."""
     if isinstance(renderable, Lines):
         return renderable.data
     if isinstance(renderable, Table):
@@ -220,7 +223,7 @@ def error_lines(
 ) -> Iterator[Line]:
     """Yield the lines of an error.
 
-    :param where: its file and line, if any.
+    :param where: the file and line of the error.
     :param width: the terminal's width; None for other output.
     """
     text = str(error) if where is None else f"{where}: {error}"

@@ -86,7 +86,7 @@ class ScreenKey(NamedTuple):
     action: Callable[[Any], object]
     """Takes the screen."""
     footer: str = ""
-    """The action in the footer; empty where it is not shown."""
+    """The action in the footer; empty if it is not shown there."""
 
 
 class _Question(NamedTuple):
@@ -102,10 +102,10 @@ class _ScreenState(Protocol):
 class ScreenApplication:
     """An application on a terminal.
 
-    :param keys: its keys.
-    :param help_key: the name of the key that lists them.
-    :param body: its windows above the last line, which has the keys or a question.
-    :param footer: takes a width and returns the line of keys.
+    :param keys: the keys that it handles.
+    :param help_key: the name of the key that lists the keys.
+    :param body: the windows above the last line, which has the keys or a question.
+    :param footer: returns the line of keys for a width.
     """
 
     state: _ScreenState
@@ -236,9 +236,9 @@ class ScreenApplication:
 
         :param sign: stands before the text.
         :param answer: takes the text.
-        :param is_live: whether it takes each change as well, and nothing at last where the user
+        :param is_live: whether answer() also takes each change, and an empty text if the user
             cancels.
-        :param text: to change.
+        :param text: the text to change.
         """
         self._prompt.reset(Document(text))
         self._question = _Question(sign, answer, is_live)

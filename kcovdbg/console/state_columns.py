@@ -34,8 +34,8 @@ def _kcov_text(task: Task) -> str | None:
 
 
 def _object_text(task: Task) -> str | None:
-    """Return the object whose buffer COUNT is of: since v7.2, ``kcov`` of a task that only owns
-    remote coverage is NULL.
+    """Return the object with the buffer that COUNT counts. Since v7.2, ``kcov`` of a task that only
+    owns remote coverage is NULL; then it is ``kcov_remote``.
     """
     remote = task.fields.kcov_remote
     if remote and task.owns_remote and task.fields.kcov == 0:

@@ -58,10 +58,10 @@ def _wait(
 ) -> _Found | None:
     """Wait until a table has been built, with a progress bar on the terminal's standard error.
 
-    :param find: returns what is waited for, None while it is not there.
-    :param patience: seconds.
-    :param is_quiet: whether to say nothing where that is not a terminal.
-    :return: None when it is not there in time.
+    :param find: returns the table, None while it is being built.
+    :param patience: seconds to wait.
+    :param is_quiet: whether to write nothing if standard error is not a terminal.
+    :return: None if the table is not there in time.
     """
     found = find()
     stream, width = terminal.stderr, terminal.error_width

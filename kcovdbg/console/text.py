@@ -146,7 +146,7 @@ def highlight(lines: Sequence[str], file: str) -> list[list[tuple[str, str]]]:
     """Return the styled lines of a part of a file, lexed by itself: a comment that began earlier is
     not recognized.
 
-    :param file: its name, whose suffix determines the language.
+    :param file: the file's name; its suffix determines the language.
     """
     expanded = [line.expandtabs(TAB) for line in lines]
     lexer = _find_lexer(file.rpartition(".")[2])
@@ -166,7 +166,7 @@ def highlight(lines: Sequence[str], file: str) -> list[list[tuple[str, str]]]:
     return found + [[] for _ in range(len(lines) - len(found))]
 
 
-# Lines around those with points.
+# Number of lines that are shown around a line with points.
 _CONTEXT: Final = 3
 
 
@@ -174,8 +174,8 @@ def find_hunks(lines: Iterable[int], length: int) -> Iterator[tuple[int, int]]:
     """Iterate over the first and last line of each part to show.
 
     :param lines: the lines with points, ascending.
-    :param length: lines of the file; 0 where its text is missing, and then nothing surrounds
-        the lines.
+    :param length: number of lines of the file; 0 if its text is missing: then no other lines are
+        shown.
     """
     around = _CONTEXT if length else 0
     start = end = 0
@@ -190,7 +190,7 @@ def find_hunks(lines: Iterable[int], length: int) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
-# Each has the width of what it replaces: rows stay aligned.
+# Each spelling is as wide as the character, so that rows stay aligned.
 _ASCII: Final = {
     ord("…"): "~",
     ord("–"): "-",

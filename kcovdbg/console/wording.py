@@ -94,7 +94,7 @@ def _argument_text(value: int) -> str:
 
 
 def place_text(frame: Frame) -> str:
-    """Return a frame's place: ``fs/namei.c:2417``; empty where it is unknown."""
+    """Return a frame's place: ``fs/namei.c:2417``; empty if it is unknown."""
     if frame.file is not None and frame.line:
         return f"{frame.file}:{frame.line}"
     return frame.file or ""
@@ -106,10 +106,9 @@ def frame_fragments(frame: Frame) -> Sequence[Fragment]:
 
 
 def span_text(frames: Iterable[Frame], limit: int | None = None) -> str:
-    """Return the lines that frames of one file span: ``fs/open.c:920-961``; up to a limit, each of
-    them.
+    """Return the lines of frames in one file: ``fs/open.c:920-961``, or ``fs/open.c:920,922,…``.
 
-    :param limit: how many lines to list; None: the first and the last.
+    :param limit: how many lines to list; None for the first and the last.
     """
     frames = tuple(frames)
     lines = sorted({frame.line for frame in frames if frame.line})
@@ -127,9 +126,7 @@ def span_text(frames: Iterable[Frame], limit: int | None = None) -> str:
 
 
 def function_text(location: Location) -> str:
-    """Return a location's innermost function, and the one that it was inlined into: ``get_file ←
-    do_dentry_open``.
-    """
+    """Return a location's innermost and outermost functions: ``get_file ← do_dentry_open``."""
     if not location.frames:
         return location.remark or "?"
     text = inlined_text(location.frames[0].function or "?", location.frames[-1].function or "?")
@@ -139,9 +136,7 @@ def function_text(location: Location) -> str:
 
 
 def inlined_text(inner: str, outer: str) -> str:
-    """Return a function and the one that it was inlined into, or only one where both are the
-    same.
-    """
+    """Return a function, and the function that it was inlined into if that is another one."""
     if inner == outer:
         return inner
     return f"{inner} ← {outer}"
@@ -183,8 +178,8 @@ def record_text(row: LocatedRecord, *, big_endian: bool = False) -> RecordText:
 
 
 def record_function(row: LocatedRecord) -> str:
-    """Return a record's function, its address where that is unknown, or what it holds instead of an
-    address.
+    """Return a record's function; its address if the function is unknown; the content of a record
+    without an address.
     """
     found = row.record
     if found.partial is not None:
@@ -244,7 +239,7 @@ _IMPOSSIBLE_COUNT: Final = 10**10
 def count_text(
     count: int | None, capacity: int | None, full: bool | None, *, is_whole: bool = False
 ) -> str | None:
-    """Return how full a buffer is: ``11/65535``, ``FULL 65535/65535``; None where its count is
+    """Return how full a buffer is: ``11/65535``, ``FULL 65535/65535``; None if its count is
     unknown.
 
     :param is_whole: whether to write out a count that no buffer can have; otherwise it is left out:

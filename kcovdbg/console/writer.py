@@ -23,13 +23,13 @@ from kcovdbg.console.text import escape
 from kcovdbg.errors import UsageError, suggest
 
 _ERRORS: Final = "errors"
-# Stands for the rows that could not be read.
+# The row in place of rows that could not be read.
 _UNREAD: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnChoice:
-    """The columns and rows of an answer that the user wants to see."""
+    """The columns and rows that the user wants to see."""
 
     columns: tuple[str, ...] = ()
     """Keys or headings of the columns in text, in order; empty for the command's own choice."""
@@ -38,27 +38,26 @@ class ColumnChoice:
     is_wide: bool = False
     is_vertical: bool = False
     origin: str | None = None
-    """The origin of the columns, when they are not the line's."""
+    """The file that names the columns, for errors; None if the command line does."""
     most_rows: int | None = None
-    """How many rows at most, or lines where these are not drawn from rows; None for all."""
+    """Limit for rows, or for lines that are not drawn from rows."""
     sort: str | None = None
-    """Key or heading of the column that sorts the rows, behind a minus for the largest first; None
+    """Key or heading of the column that sorts the rows, after a minus for the largest first; None
     for the command's order.
     """
 
     def apply(self, answer: Renderable) -> Renderable:
-        """Return an answer with the chosen columns or fields; lines that are drawn are replaced by
-        their data.
+        """Return an answer with the chosen columns or fields. Text in lines is replaced by a table
+        of its data.
 
-        :raises UsageError: when it lacks one of them.
+        :raises UsageError: when the answer lacks a column.
         """
         data = find_data(answer)
         if data is None:
             return answer
         if self.sort is not None:
-            data = _sort_rows(data, self.sort)
-            # Lines that are drawn have an order of their own.
-            answer = data
+            # The answer is now a table: lines would keep their order.
+            answer = data = _sort_rows(data, self.sort)
         if self.fields:
             data = self._select(data)
             answer = replace(answer, data=data) if isinstance(answer, Lines) else data
@@ -84,11 +83,11 @@ class ColumnChoice:
     def _arrange(self, data: Table) -> Table:
         if self.columns:
             known, names = _columns_by_name(data.columns), map(str.lower, self.columns)
-            chosen = []
-            for column in _pick(known, names, "column", self.origin):
-                # Requested columns are shown even if they are empty.
-                asked = replace(column, json_only=False, hide_empty=False, is_chosen=True)
-                chosen.append(replace(asked, priority=KEEP))
+            # Chosen columns are shown even if they are empty or there is little room.
+            chosen = [
+                replace(column, json_only=False, hide_empty=False, is_chosen=True, priority=KEEP)
+                for column in _pick(known, names, "column", self.origin)
+            ]
             data = replace(data, columns=chosen, show=None, piped_width=None)
         return replace(data, is_wide=self.is_wide, is_vertical=self.is_vertical)
 
@@ -115,8 +114,10 @@ def _sort_rows(table: Table, choice: str) -> Table:
         if value is None:
             unknown.append(row)
         else:
-            # Structures have no order but that of their text.
-            known.append((value if isinstance(value, (int, float, str)) else show(row), row))
+            if not isinstance(value, (int, float, str)):
+                # Structures are sorted by their text.
+                value = show(row)
+            known.append((value, row))
     known.sort(key=itemgetter(0), reverse=choice.startswith("-"))
     return replace(table, rows=[*(row for _, row in known), *unknown])
 
@@ -132,7 +133,7 @@ def _columns_by_name(columns: Iterable[Column]) -> dict[str, Column | None]:
 
 
 class _Limited:
-    """The first of some rows."""
+    """The first rows, or lines, of an answer."""
 
     def __init__(self, rows: Iterable[Any], most: int, noun: str = "rows") -> None:
         self._rows = rows
@@ -146,7 +147,7 @@ class _Limited:
         self._has_more = next(rows, self) is not self
 
     def remarks(self) -> Iterator[str]:
-        """Yield how many more there are, which is known after the first ones were read."""
+        """Yield a remark on the other rows, once the first ones were read."""
         if self._has_more:
             number = ""
             if isinstance(self._rows, Sized):
@@ -172,11 +173,11 @@ def _pick(
 def read_choice(
     args: Namespace, its_format: Format, default: Sequence[str], origin: str | None
 ) -> ColumnChoice:
-    """Return the choice of columns and rows that the arguments make.
+    """Return the choice of columns and rows in the arguments.
 
-    :param default: the columns in text when the arguments choose none.
-    :param origin: where these are from, for errors.
-    :raises UsageError: when they do not suit the format.
+    :param default: the columns in text if the arguments choose none.
+    :param origin: the file that names these columns, for errors.
+    :raises UsageError: when an argument does not suit the format.
     """
     columns, fields = _split(args.columns, "--columns"), _split(args.fields, "--fields")
     if its_format is Format.TEXT:
@@ -211,7 +212,7 @@ def _split(text: str | None, option: str) -> tuple[str, ...]:
 
 
 def row_encoder(table: Table) -> Callable[[Any], dict[str, object]]:
-    """Return the function from a row to its JSON object, with every key in the order of the
+    """Return a function that returns the JSON object of a row, with all keys in the order of the
     columns.
     """
     errors = table.errors
@@ -245,7 +246,7 @@ def encode_rows(table: Table) -> Iterator[dict[str, object]]:
 
 
 def rows_of(table: Table) -> Iterable[Any]:
-    """Return the rows that JSON has; those that could not be read are one."""
+    """Return the rows of JSON; one row stands for rows that could not be read."""
     if table.unread and table.errors is not None:
         return (_UNREAD,)
     return table.rows
@@ -255,7 +256,7 @@ def json_lines(table: Table) -> Iterator[str]:
     """Yield the rows as JSON objects, each on a line."""
     encode = json.JSONEncoder(ensure_ascii=True).encode
     for row in encode_rows(table):
-        # The only control character that JSON does not escape.
+        # JSON does not escape this control character.
         yield encode(row).replace("\x7f", "\\u007f") + "\n"
 
 
@@ -290,9 +291,8 @@ class Format(str, Enum):
 def write(
     renderables: Iterable[Renderable], terminal: Terminal, its_format: Format = Format.TEXT
 ) -> None:
-    """Write an answer; remarks in JSON and CSV, which have no place for them, go to standard error.
-
-    In JSON the rows of all tables make one array.
+    """Write an answer. Remarks go to standard error if the format has no place for them. In JSON,
+    the rows of all tables make one array.
     """
     if its_format is Format.TEXT:
         _write_text(renderables, terminal)
@@ -308,7 +308,7 @@ def _write_text(renderables: Iterable[Renderable], terminal: Terminal) -> None:
         if isinstance(renderable, Table):
             lines = table_lines(renderable, width)
         elif isinstance(renderable, Lines):
-            # Remarks are known after the lines.
+            # Remarks follow, because some are known only after the lines.
             lines = renderable.lines
             if renderable.is_prose:
                 lines = chain.from_iterable(wrap_line(line, width) for line in lines)
@@ -321,7 +321,7 @@ def _write_text(renderables: Iterable[Renderable], terminal: Terminal) -> None:
 
 def _write_data(renderables: Iterable[Renderable], terminal: Terminal, its_format: Format) -> None:
     stream = terminal.stdout
-    # In JSON, before the next row.
+    # JSON's text before the next row.
     separator = "["
     for renderable in renderables:
         table = find_data(renderable)
@@ -332,7 +332,7 @@ def _write_data(renderables: Iterable[Renderable], terminal: Terminal, its_forma
         elif its_format is Format.JSONL:
             for line in json_lines(table):
                 stream.write(line)
-                # A reader of the stream gets each row when it is known.
+                # The reader gets each row at once.
                 stream.flush()
         else:
             for line in json_lines(table):

@@ -23,10 +23,10 @@ def lcov_lines(
 ) -> Iterator[str]:
     """Iterate over the tracefile's lines.
 
-    :param name: of the test; genhtml takes letters, digits and underscores, anything else becomes
-        an underscore.
-    :param coverage: by path.
-    :param path_of: from the path of a file to where its text is.
+    :param name: name of the test. genhtml takes letters, digits and underscores only; other
+        characters become underscores.
+    :param coverage: files, sorted by path.
+    :param path_of: returns the path of a file's text.
     """
     test = _NO_NAME.sub("_", name)
     for file in coverage:
@@ -78,10 +78,10 @@ def cobertura_lines(
 ) -> Iterator[str]:
     """Iterate over the lines of the document.
 
-    :param path_of: from the path of a file to the directory that its text is found in, and its name
-        there; None and an absolute name, or where the text is not found.
-    :param other_root: the directory that names are relative to where no text is found: gcovr's
-        reader takes no document without one, and no relative one.
+    :param path_of: returns the directory in which a file's text is found, and the file's name
+        there; None and the name if the text is not found, or the name is absolute.
+    :param other_root: an absolute directory for files whose text is not found: gcovr's reader needs
+        one.
     """
     roots: dict[str, None] = {}
     classes: list[_Class] = []

@@ -24,34 +24,30 @@ class ModulePoint(NamedTuple):
     """A coverage point in the code of the image or of a module."""
 
     call: int
-    """The address of the call that it returns from; the PC itself where the length of a call is
-    unknown.
-    """
+    """The address of the call of the callback."""
     module: str | None
-    """Name of the module that it is in; None for the kernel's image, and where nobody knows."""
+    """Name of the module with the point; None for the kernel's image, or if unknown."""
     offset: int | None
-    """Distance of the call from the start of the image's or the module's code; None where that is
-    unknown.
-    """
+    """Distance of the call from the start of the image's or the module's code; None if unknown."""
 
 
 def module_file(module: str | None) -> str:
-    """Return the file name of a module; of the kernel's image for None."""
+    """Return the file name of a module, or for None of the kernel's image."""
     return "vmlinux" if module is None else f"{escape(module)}.ko"
 
 
 class PointColumns(NamedTuple):
-    """Coverage points in columns: a kernel has a million of them."""
+    """Coverage points in columns, because a kernel has a million points."""
 
     calls: Sequence[int]
     """Addresses of the calls of callbacks."""
     records: Sequence[int]
-    """0 for a point that was not executed."""
+    """Number of records of each point."""
     chains: array[int]
     """Words of chains of ``frames``."""
     frames: FrameColumns
     symbols: Sequence[str | None]
-    """The name that llvm-addr2line shows for the code; None where frames alone name it."""
+    """The name that llvm-addr2line shows for the code; None if only frames have a name."""
 
 
 def _frame_rows(points: PointColumns) -> Iterator[tuple[int, bool, str, str, int]]:
@@ -95,12 +91,12 @@ def modoff_lines(points: Iterable[ModulePoint]) -> Iterator[str]:
 def drcov_lines(
     points: Iterable[ModulePoint], call_length: int, end_of: Callable[[str | None], int | None]
 ) -> Iterator[str]:
-    """Iterate over the log's lines; points without a known offset are left out.
+    """Iterate over the log's lines, without points whose offset is unknown.
 
-    :param points: each once.
-    :param call_length: bytes of a call of a callback.
-    :param end_of: from the name of a module, None for the image, to the end of its code; None where
-        that is unknown.
+    :param points: distinct points.
+    :param call_length: length of the call of a callback in bytes.
+    :param end_of: returns the end of the code of a module, or for None of the image; None if
+        unknown.
     """
     numbers: dict[str | None, int] = {}
     starts: list[int] = []

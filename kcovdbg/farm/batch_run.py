@@ -90,8 +90,8 @@ class BatchJob:
         state = None
         with contextlib.suppress(OSError):
             found = Path(self.path).stat()
-            # The owner of a file can set the time of its last write, but not that of its last
-            # change.
+            # The owner of a file can set the time of its last write (mtime), but not of its last
+            # change (ctime).
             state = [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
         kept = {
             "path": self.path,
@@ -123,28 +123,26 @@ class Outcome:
     """Why no command, or not all of them, could be run."""
     build_id: str | None = None
     damage: tuple[str, ...] = ()
-    """Defects of the dump, which was answered as far as it goes."""
+    """Defects of the dump; the answers are about the part that could be read."""
     lines: tuple[LineOutcome, ...] = ()
     crash: CrashSummary | None = None
     """The kernel's crash, for a job with files."""
 
     @property
     def failed(self) -> bool:
-        """Whether a command has no answer; violations found by check are an answer, and so is what
-        a damaged dump still has.
+        """Whether a command has no answer. Violations found by check are an answer, and so is a
+        part of a damaged dump.
         """
         return self.error is not None or any(line.error is not None for line in self.lines)
 
     @property
     def rows(self) -> int:
-        """How many rows it has in the data set."""
+        """Number of its rows in the data set."""
         return sum(line.rows for line in self.lines)
 
     @property
     def problem(self) -> str | None:
-        """Defects of the file and errors of commands, without its path; None where there are
-        none.
-        """
+        """Defects of the file and errors of commands, without the file's path; None without any."""
         found = [*self.damage]
         if self.error is not None:
             found.append(self.error)
@@ -154,8 +152,8 @@ class Outcome:
 
 
 def find_outcome(job: BatchJob) -> Outcome | None:
-    """Return the outcome of an earlier run with the same file and commands; None where there is
-    none, or an answer is gone.
+    """Return the outcome of an earlier run with the same file and commands; None if there is none,
+    or an answer is gone.
     """
     try:
         kept = parse_json(read_input(job.run_file, owned=True))
@@ -303,13 +301,14 @@ def _run_jobs(
 
 
 def find_debug_info(context: Context, args: Namespace, more: Sequence[str] = ()) -> DebugInfo:
-    """Return the debug info that the command names, or else that kcovdbg was started with.
+    """Return the debug info that the command names, or else the debug info that kcovdbg was started
+    with.
 
-    The paths are those of decompressed copies, which exist as long as this process does.
+    The paths may lead to decompressed copies, which exist as long as this process.
 
     :param args: the values of :data:`RUN_OPTIONS`.
     :param more: further files.
-    :raises TargetError: when one cannot be read.
+    :raises TargetError: when a file cannot be read.
     """
 
     def may_have_images(name: str) -> bool:
@@ -324,10 +323,10 @@ def find_debug_info(context: Context, args: Namespace, more: Sequence[str] = ())
         for file in list_debug_files(name):
             plain = dumpfile.unpack(file).path
             build_id = None
-            # Reported when a dump is opened with it.
+            # A damaged file is reported when a dump is opened with it.
             with contextlib.suppress(ElfError), ElfFile(plain) as elf:
-                # A module may be of any of the kernels: it is matched with the loaded modules when
-                # a dump is opened.
+                # A module may belong to any kernel: it is compared with the loaded modules when a
+                # dump is opened.
                 if not elf.is_relocatable:
                     build_id = elf.build_id
             found.append((build_id, str(plain.absolute())))
@@ -335,9 +334,9 @@ def find_debug_info(context: Context, args: Namespace, more: Sequence[str] = ())
 
 
 def find_digests(symbols: DebugInfo) -> tuple[str, ...]:
-    """Return the digests of files with debug info, and of those that they share it with.
+    """Return the digests of files with debug info, and of files that share it with them (dwz).
 
-    :raises KcovdbgError: when one cannot be read.
+    :raises KcovdbgError: when a file cannot be read.
     """
     try:
         return tuple(find_digest(file) for _, path in symbols for file in list_contents(path))
@@ -396,8 +395,8 @@ def make_output(command: str, name: str | os.PathLike[str], inputs: Sequence[Pat
 
 
 def _pass(path: Path) -> tuple[set[Path], set[Path]]:
-    """Return the directories that lead to a path, with the path itself, and those that hold a link
-    on the way.
+    """Return the directories on the way to a path, with the path itself, and the directories that
+    have a link on the way.
     """
     passed: set[Path] = set()
     links: set[Path] = set()

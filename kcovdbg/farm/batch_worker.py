@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Runs a job's commands on one file: ``python -m kcovdbg.farm.batch_worker``, with the job on
+"""Run a job's commands on one file: ``python -m kcovdbg.farm.batch_worker``, with the job on
 standard input.
 
-Writes the outcome so far as a line of JSON, again after each command when its rows are in the data
-set, or its text in a file. Types of Parquet's columns come from those of JSON, not from the values:
-the files of many dumps form one data set only if a column without values has its type as well.
+The worker writes the outcome so far as a line of JSON: once when the file is open, and again after
+each command, when its rows are in the data set, or its text is in a file. The types of Parquet's
+columns follow from the JSON types of the command's columns and not from values: the files of many
+dumps form one data set, in which a column without values also needs its type.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ from kcovdbg.walk.crash_evidence import read_crash_evidence, read_stack
 
 _COMMANDS: Final = "kcovdbg.commands"
 _LARGEST: Final = (1 << 63) - 1
+# Number of rows that are written at once.
 _ROWS: Final = 65536
-"""How many rows are written at once."""
 
 
 def import_arrow() -> Any:
@@ -76,10 +77,10 @@ def import_arrow() -> Any:
 
 
 def write_parquet(path: Path, tables: Iterable[Table], constants: Mapping[str, str | None]) -> int:
-    """Write the tables of one command to a file, which gets its name when it is complete.
+    """Write the tables of one command to a file. Without a table, write no file.
 
-    :param constants: values of every row, in front of its own columns.
-    :return: the number of rows; without a table no file is written.
+    :param constants: values of every row, in columns before the table's.
+    :return: the number of rows.
     :raises CapabilityError: when pyarrow is not installed.
     :raises OSError: when the file cannot be written.
     """
@@ -108,8 +109,8 @@ def write_parquet(path: Path, tables: Iterable[Table], constants: Mapping[str, s
 
 
 def _find_fields(arrow: Any, columns: Sequence[Column]) -> list[Any]:
-    """Return the fields of columns: addresses and words are text, as in JSON; values without a
-    type are JSON as text.
+    """Return the fields of columns. Addresses and words are text, as in JSON; values without a type
+    are text with JSON.
     """
     text, number, real = arrow.string(), arrow.int64(), arrow.float64()
     types = {
@@ -133,9 +134,9 @@ def _find_fields(arrow: Any, columns: Sequence[Column]) -> list[Any]:
 
 
 def _fit(arrow: Any, value: Any, kind: Any, path: str) -> tuple[Any, list[str]]:
-    """Return a value of JSON for a type of Arrow's, and the problems with it.
+    """Convert a value of JSON to a type of Arrow; return it, and the problems.
 
-    A number that does not fit becomes None. A row with ``errors`` gets the problems added to them.
+    A number that does not fit becomes None. Problems are also added to the ``errors`` of a row.
     """
     types = arrow.types
     if isinstance(value, dict) and types.is_struct(kind):
@@ -164,26 +165,19 @@ def _fit(arrow: Any, value: Any, kind: Any, path: str) -> tuple[Any, list[str]]:
 
 
 def _open(job: BatchJob) -> tuple[Target | None, Outcome]:
-    """Open a job's file, or an image for it; return the target, and what is known of the file
-    before any command.
-    """
+    """Open a job's file, or an image for it; return the target and the outcome so far."""
     if job.files and job.lines[0] == SHOW_REPORT:
         target = open_target(TargetOptions(symbols=[path for _, path in job.symbols], image=True))
         return target, Outcome(job.path, build_id=target.build_id)
-    # A command on a trace names it.
-    if (
-        not job.files
-        and any("{}" in line for line in job.lines)
-        and not dumpfile.identify(job.path).is_dump
-    ):
+    # A command on a trace names it: {}.
+    may_be_trace = not job.files and any("{}" in line for line in job.lines)
+    if may_be_trace and not dumpfile.identify(job.path).is_dump:
         return _open_trace(job)
     return _open_dump(job)
 
 
 def _open_dump(job: BatchJob) -> tuple[Target, Outcome]:
-    """Open a dump with the debug info of its build alone; return it, and what is known of it before
-    any command.
-    """
+    """Open a dump with the debug info of its build only."""
     unpacked = dumpfile.unpack_dump(job.path)
     # Linux kernel commit 0935288c6e00 ("kdump: append kernel build-id string to VMCOREINFO") (in
     # v5.9).
@@ -198,9 +192,10 @@ def _open_dump(job: BatchJob) -> tuple[Target, Outcome]:
 
 
 def _open_trace(job: BatchJob) -> tuple[Target | None, Outcome]:
-    """Open the image of a trace's build, or the only one, where one is given.
+    """Open the image of a trace's build; if the trace does not name its build, the only image. The
+    target is None without an image.
 
-    :raises KcovdbgError: when the file is not a trace either.
+    :raises KcovdbgError: when the file is not a trace.
     """
     read_trace(job.path)
     header = read_header(Path(job.path))
@@ -218,11 +213,11 @@ def _open_trace(job: BatchJob) -> tuple[Target | None, Outcome]:
 
 
 def _run_commands(job: BatchJob) -> Iterator[Outcome]:
-    """Run the commands one by one; yield the outcome so far."""
+    """Run the commands one by one; yield the outcome so far after each."""
     if not job.files:
         import_arrow()
     target, outcome = _open(job)
-    # Known even if the process dies of the first command.
+    # If the first command kills the process, at least this is known.
     yield outcome
     options = KernelOptions(is_named=False)
     if target is not None:
@@ -264,9 +259,7 @@ def _summarize(context: Context, crashed: CrashedTask) -> CrashSummary:
 def _write_rows(
     workspace: Workspace, opened: Outcome, line: str, output: Path, name: str
 ) -> tuple[int, int]:
-    """Run a command and put its rows into the data set; return its status, and how many they
-    are.
-    """
+    """Run a command and put its rows into the data set; return its status and number of rows."""
     parsed = parse_line(line.replace("{}", quote(f"file:{opened.path}")))
     command, args = find_command(workspace, parsed.texts)
     context = make_context(workspace, command, args, workspace.terminal(), Format.JSON)
@@ -285,11 +278,11 @@ def _write_rows(
 def _write_text(
     workspace: Workspace, opened: Outcome, line: str, path: str, crashed: CrashedTask
 ) -> int:
-    """Run a command with its text in a file, after which the file says what is wrong with the dump;
-    return its status.
+    """Run a command with its text in a file, and add the defects of the dump to the file; return
+    the command's status.
     """
     task, missing, status = crashed.task, None, 0
-    # Whole words alone: a path may have any name.
+    # Compare whole words, because a path may contain anything.
     words = parse_line(line).texts
     if task is None and (CRASHED in words or COVERED in words):
         missing = "no task crashed"
@@ -320,7 +313,7 @@ def main() -> int:
     :return: the exit status: 2 if no command could be run, with the reason as the last line of
         standard error.
     """
-    # Lists in place of tuples.
+    # The job's tuples are lists in JSON; nothing here minds.
     job = BatchJob(**json.load(sys.stdin))
     try:
         with hold_memory(job.path):

@@ -280,10 +280,10 @@ _SHOWN: Final = ("title", "function", "syscall", "comm", "pid", "violations", "e
 
 
 def _find_output(manager: Manager, name: str | None) -> Path:
-    """Return the directory for answers: that of ``-o``, or one in the user's state directory for
-    each work directory.
+    """Return the directory for answers: the one named by ``-o``, or a directory for the manager's
+    work directory in the user's state directory.
 
-    :raises KcovdbgError: when there is none.
+    :raises KcovdbgError: when there is no state directory.
     """
     if name is not None:
         return expand_user(name)
@@ -354,7 +354,8 @@ def _make_dump_row(
 def _make_row(reader: WorkdirReader, crash: Crash, answers: Path, outcome: Outcome | None) -> _Row:
     """Return the row of a crash without a dump, from its report and log.
 
-    :param outcome: of the job that wrote the report with source lines; None if there is no image.
+    :param outcome: outcome of the job that wrote the report with source lines; None without an
+        image.
     """
     found = outcome or Outcome(str(crash.path))
     located = None

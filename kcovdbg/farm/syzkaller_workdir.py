@@ -74,10 +74,11 @@ class Crash(NamedTuple):
 
     path: Path
     title: str | None
-    """None where it could not be read. It comes from the fuzzed machine's console."""
+    """The title, which comes from the fuzzed machine's console; None if it could not be read."""
     dumps: tuple[Dump, ...] = ()
     logs: tuple[Path, ...] = ()
-    """Logs of crashes, then those of reproducers, the newest first; ``reports`` likewise."""
+    """Logs of crashes, then logs of reproducers, the newest first; reports are in the same order.
+    """
     reports: tuple[Path, ...] = ()
     reproducer: Path | None = None
     """A program for syz-execprog."""
@@ -109,12 +110,12 @@ class Manager(NamedTuple):
     workdir: Path
     images: tuple[Path, ...] = ()
     """The vmlinux in the configuration's ``kernel_obj``, and the modules with debug info there and
-    in ``module_obj``, as far as these lie where images are looked for; none where there is no
-    configuration."""
+    in ``module_obj``, if images may be taken from these directories.
+    """
     remarks: tuple[str, ...] = ()
     """Directories in the configuration that are not searched."""
     crash: Path | None = None
-    """The one crash directory, report or log that was named in place of a working directory."""
+    """The crash directory, report or log that the user named in place of a working directory."""
 
     def crashes(self) -> Sequence[Crash]:
         """Return the crashes, by title, without links out of the directory of crashes.
@@ -146,14 +147,13 @@ def _is_inside(path: Path, folder: str | Path) -> bool:
 def find_manager(name: str, named: Sequence[str] = ()) -> Manager:
     """Return a manager's files.
 
-    A configuration comes from elsewhere as well, and must not choose what is searched: images are
-    taken from the working directory, the directory of a configuration that was named or is this
-    user's or root's, and from what the user named.
+    A configuration may come from somebody else, and must not choose the directories that are
+    searched. Images are taken from the working directory, from the configuration's directory if the
+    user named the configuration or it belongs to the user or root, and from what the user named.
 
-    :param name: its working directory or its configuration; or one crash directory, or a report or
-        a log, as people send them.
+    :param name: a working directory, a configuration, a crash directory, a report or a log.
     :param named: files and directories of images that the user named.
-    :raises KcovdbgError: when it is none of these.
+    :raises KcovdbgError: when the name leads to none of these.
     """
     places = [Path(os.path.realpath(place)) for place in named]
     path = expand_user(name)
@@ -237,11 +237,10 @@ def names_another_task(log: bytes, pid: int, comm: str) -> bool:
 
 
 def find_program(log: bytes, comm: str | None) -> str | None:
-    """Return the calls of the program that an executor ran last; None where the log does not have
-    it.
+    """Return the calls of the program that an executor ran last; None if the log does not have it.
 
-    :param comm: the name of the crashed task, which the executor makes of its number and the
-        program's; None for any program.
+    :param comm: the name of the crashed task, which has the numbers of the executor and the
+        program; None for any program.
     """
     program = b""
     is_numbered = False
@@ -288,9 +287,10 @@ def _find_runs(log: bytes) -> Iterator[_Run]:
 
 
 def _make_run(match: re.Match[bytes], text: bytes) -> _Run:
-    """Return a program by the line before it.
+    """Return the program after a line that announces one.
 
-    :param text: of the log from there to the next such line.
+    :param match: the line.
+    :param text: the log from there to the next such line.
     """
     program = text.partition(b"\n")[2]
     executor = match["proc"].decode()
@@ -370,8 +370,8 @@ def _number(pattern: re.Pattern[str], name: str) -> str | None:
 
 
 def _sort(folder: Path, pattern: re.Pattern[str], names: Sequence[str]) -> tuple[Path, ...]:
-    """Return the files with such names: first those with the number of a crash, then by age, the
-    newest first.
+    """Return the files whose names match a pattern: files with the number of a crash come first,
+    and newer files before older ones.
     """
     found: list[tuple[bool, float, Path]] = []
     for name in names:
@@ -492,7 +492,7 @@ def _add_images(
 
 
 def _is_plain(path: Path) -> bool:
-    """Return whether a path is that of a regular file, and no link."""
+    """Return whether a path leads to a regular file, and is no link."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:

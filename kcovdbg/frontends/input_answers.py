@@ -29,7 +29,7 @@ from kcovdbg.records.side_file import side_path
 def refuse(path: str, found: FoundKind) -> UsageError:
     """Return the error of an input that no command answers.
 
-    :param path: as messages name it.
+    :param path: the path, as messages show it.
     """
     if found.kind is InputKind.PIPE:
         hint = (

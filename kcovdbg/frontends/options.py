@@ -62,7 +62,7 @@ class Options:
     """Limits for inputs, by their names in :mod:`kcovdbg.limits`."""
     quiet: bool = False
     color: Color | None = None
-    """None where the user gave none."""
+    """None if the user did not name one."""
     debug: bool = False
     help: bool = False
     version: bool = False

@@ -50,7 +50,7 @@ def run_program(
 ) -> int:
     """Run the commands that the options name, and report their errors.
 
-    :param open_target: opens what the options name.
+    :param open_target: opens the target that the options name.
     :return: the exit status.
     :raises KeyboardInterrupt: on C-c.
     :raises BrokenPipeError: when nobody reads the answer.
@@ -71,7 +71,7 @@ def run_program(
         raise
     except Exception as error:  # noqa: BLE001 - the user gets a line, not a traceback
         report(workspace, error)
-        # It would be reported again.
+        # At exit, Python would report an error of the streams again.
         settle_streams()
         status = explain(error).status
     return status
@@ -116,8 +116,8 @@ def _make_workspace(
 
 
 def _open_named_target(options: Options, open_target: Callable[[TargetOptions], Target]) -> Target:
-    """Open the target that the options name. A location table alone is a target, unless it is the
-    running kernel's.
+    """Open the target that the options name. A location table alone is the target, unless it is of
+    the running kernel.
 
     :raises KcovdbgError: when it cannot be opened.
     """
@@ -139,11 +139,11 @@ def _open_named_target(options: Options, open_target: Callable[[TargetOptions], 
 
 
 def _open_or_name(target: TargetOptions, open_target: Callable[[TargetOptions], Target]) -> Target:
-    """Open a target; an image without debug info has the names in its symbol table."""
+    """Open a target. For an image without debug info, take the names of its symbol table."""
     try:
         return open_target(target)
     except NoDebugInfoError as error:
-        # A dump may be among the files without an option.
+        # One of the files without an option may be a dump.
         sorted_target = sort_files(target)
         has_memory = target.qemu or target.gdb_remote or target.kernel or target.demo
         if has_memory or sorted_target.core is not None:
@@ -166,7 +166,7 @@ def serve_tools(options: TargetOptions, workspace: Workspace, confinement: FileC
         raise CapabilityError(
             f"mcp needs {error.name}, which is not installed", hint=find_install_command("mcp")
         ) from error
-    # A stub and QEMU serve one client.
+    # QEMU and a GDB stub serve only one client.
     has_spare = options.qemu is None and options.gdb_remote is None
     server.serve_stdio(workspace, confinement, has_spare=has_spare)
 
@@ -189,24 +189,23 @@ def _find_named_files(options: Options) -> tuple[str, ...]:
     """Return the files on the command line, and standard input: no output may overwrite them."""
     target = options.target
     named = (target.core, *target.symbols, *target.files, *options.other_vmlinux)
-    # Directories have files of many kinds.
+    # Not directories: an output may be a new file in one of them.
     named += tuple(one.path for one in options.inputs if not Path(one.path).is_dir())
     named += (options.script, options.symbol_table, "/dev/stdin")
     return tuple(path for path in named if path is not None)
 
 
 def _background_program(options: Options) -> tuple[str, ...]:
-    """Return the words that run kcovdbg in another process, on this machine's kernel with the
-    symbols that the user named.
-    """
+    """Return the command line that runs kcovdbg in another process, on this machine's kernel."""
     target = options.target
     from kcovdbg.child_process import python_command
 
-    program = tuple(python_command("kcovdbg.frontends.cli", str(os.getpid())))
-    if target.core or target.qemu or target.gdb_remote or target.demo:
-        # The symbols are those of another kernel.
-        return program
-    return (*program, *(word for path in (*target.symbols, *target.files) for word in ("-s", path)))
+    program = python_command("kcovdbg.frontends.cli", str(os.getpid()))
+    # The symbols of another kernel's dump or guest are not this machine's.
+    if not (target.core or target.qemu or target.gdb_remote or target.demo):
+        for path in (*target.symbols, *target.files):
+            program += ("-s", path)
+    return tuple(program)
 
 
 def _run_commands(workspace: Workspace, options: Options) -> int | None:
@@ -236,13 +235,13 @@ def _run_commands(workspace: Workspace, options: Options) -> int | None:
     read = run_standard_input(workspace, is_named=options.script is not None)
     target = options.target
     if read is None and (target.core or target.qemu or target.gdb_remote or target.files):
-        # Nothing else reports a named target that cannot be opened.
+        # Without a command, open the named target to report if that is impossible.
         _ = workspace.inputs.kernel.target
     return read or 0
 
 
 def _answer_inputs(workspace: Workspace, options: Options) -> int | None:
-    """Answer files by what they are; return None if the shell follows, in which traces are kept."""
+    """Answer files by their kind; return None if the shell follows, in which traces are kept."""
     from kcovdbg.frontends.input_answers import answer_inputs, are_traces, keep_traces
 
     status = answer_inputs(workspace, options.inputs)

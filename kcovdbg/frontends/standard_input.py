@@ -40,9 +40,9 @@ _PIECE: Final = 1 << 16
 
 
 class _Rewound(io.RawIOBase):
-    """A stream whose start was read already, from that start on.
+    """A stream that begins with data that was already read from it.
 
-    :param stream: the object that read it until now; it closes the stream when it is deleted.
+    :param stream: the object that had the stream, kept because its deletion would close the stream.
     """
 
     def __init__(self, start: bytes, rest: Any, stream: TextIO) -> None:
@@ -56,7 +56,7 @@ class _Rewound(io.RawIOBase):
         return True
 
     def readinto(self, buffer: object) -> int:
-        """Read what is there."""
+        """Read the data that is available."""
         target = memoryview(buffer)  # type: ignore[arg-type]
         data: memoryview | bytes | None = self._start[: len(target)]
         if data:
@@ -68,13 +68,13 @@ class _Rewound(io.RawIOBase):
 
 
 def run_standard_input(workspace: Workspace, *, is_named: bool) -> int | None:
-    """Run the lines of standard input, up to one that fails; or answer it like a file.
+    """Run standard input as a script, up to a line that fails, or answer it like a file.
 
     :param is_named: whether the user said that it is a script.
-    :return: the exit status; None where it is empty.
-    :raises KcovdbgError: when it is neither a script nor anything that a command answers.
+    :return: the exit status; None if standard input is empty.
+    :raises KcovdbgError: when it is neither a script nor a file that a command answers.
     """
-    # Not buffered, so that a read returns what is there.
+    # Not buffered: a read returns the data that is available.
     source: Any = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
     start = _read_start(source)
     rewound = io.BufferedReader(_Rewound(start, source, sys.stdin), _PIECE)

@@ -139,7 +139,7 @@ class SectionActivity(NamedTuple):
 
     kcov: int | None
     handles: tuple[int, ...] = ()
-    """The handles of the object, as far as they are known."""
+    """The known handles of the object."""
     in_flight: int = 0
     begun: int = 0
     """Since the start, at least."""
@@ -210,7 +210,7 @@ class Activity:
     overflows: int = 0
     """How often any buffer became full, at least."""
     reads: int | None = None
-    """Reads of the kernel's memory; None where they are not counted."""
+    """Reads of the kernel's memory; None if they are not counted."""
     used: float = 0.0
     """Processor time that looking took, in seconds."""
     _tracks: Mapping[BufferKey, TaskActivity] = field(default_factory=dict, repr=False)

@@ -61,7 +61,7 @@ _WHOLE_PART: Final = 0.25
 _WHOLE_INTERVAL: Final = 1.0
 # Tasks that lost their KCOV state and are still read: workers often begin another section.
 _MAX_REMEMBERED: Final = 64
-# Limits of one look: the buffers whose records are read, and the records of each.
+# Limits of one look: buffers from which records are read, and records of each.
 _MAX_BUFFERS: Final = 4
 _MAX_RECORDS: Final = 128
 
@@ -408,7 +408,7 @@ class LiveSource:
                 continue
             if not records:
                 continue
-            # The buffers that are read stand for those that are not.
+            # Records of these buffers also stand for the growth of other buffers.
             weight = gained / records * (sum(gains) / sum(item[0] for item in growing))
             for pc, times in Counter(pcs).items():
                 frame = self._names.frame(pc)

@@ -36,7 +36,7 @@ _ROLES: Final = {"remote-section": "remote", "softirq-section": "softirq", "none
 _LARGEST_FIRST: Final = frozenset(
     "fill records rate overflows lost in_flight begun words time".split()
 )
-# Limit for the handles whose sections are named above the lists.
+# Limit for the handles above the lists.
 _HANDLES: Final = 6
 
 
@@ -47,17 +47,17 @@ class MonitorList(NamedTuple):
     items: Callable[[Activity], Sequence[Any]]
     columns: tuple[Column, ...]
     sort: str
-    """The key of the column by which it is sorted at first."""
+    """The key of the column that sorts the list at first."""
     empty: str
-    """Shown when it has no row."""
+    """The text of a list without rows."""
     identity: Callable[[Any], Hashable]
-    """Returns what a row has from look to look."""
+    """Returns a key by which a row is found again in the next look."""
     buffer: Callable[[Any], str | None] = lambda _row: None
-    """Returns the name of a row's buffer, None where it has none."""
+    """Returns the name of a row's buffer, or None."""
 
     def rows(self, activity: Activity, text: str, sort: Sort) -> list[Any]:
-        """Return the rows in whose columns a text occurs, in whichever case, in order; those
-        without a value come last.
+        """Return the rows that have a text in a column, in any case, sorted. Rows without a value
+        in the column that sorts them come last.
         """
         rows = self.items(activity)
         if text:

@@ -91,12 +91,12 @@ class BufferUse:
     ) -> None:
         """Add a step of a buffer.
 
-        :param span: its seconds.
+        :param span: time since the look before, in seconds.
         :param size: the size of the object's buffer.
-        :param key: the key of its round.
+        :param key: the key of the buffer's current round.
         """
         task = step.now
-        # An owner of remote handles has no area itself: it is the object's, which may be found
+        # The task of an owner of remote handles has no area; its object has, and may be found
         # later.
         self.size = task.kcov_size or size or self.size
         self.tasks[f"{task.comm or '?'} ({task.pid if task.pid is not None else '?'})"] = None
@@ -125,9 +125,7 @@ class BufferUse:
 
     @property
     def lost_estimate(self) -> int | None:
-        """Lost records, if it was written to as fast while it was full as before; None where that
-        is unknown.
-        """
+        """Lost records, if the rate was the same while it was full; None if the rate is unknown."""
         if self.full_seconds and self.rate is None:
             return None
         return max(round((self.rate or 0.0) * self.full_seconds), self.lost)

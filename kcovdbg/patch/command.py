@@ -183,7 +183,7 @@ def _judge(
 ) -> list[PatchFile]:
     """Return the lines of each change with their states.
 
-    :param tables: of the image, and of modules.
+    :param tables: the table of the image, then tables of modules.
     """
     names: set[str] = set()
     for one in placed:

@@ -54,7 +54,7 @@ def place_lines(hunks: Iterable[Sequence[TargetLine]], lines: Sequence[str]) -> 
     place. If a hunk is nowhere as a whole, because the source has further changes, each of its runs
     of added lines is placed with its neighbors.
 
-    :param lines: of the source.
+    :param lines: the lines of the source.
     """
     index = TextIndex(lines)
     placed: dict[int, int] = {}
@@ -81,14 +81,15 @@ def _number_lines(piece: Sequence[TargetLine], start: int) -> Iterator[tuple[int
 
 
 def _is_alone(piece: Sequence[TargetLine]) -> bool:
-    """Return whether no line around a piece is in it."""
+    """Return whether a piece has added lines only, and none around them."""
     return all(line.is_added for line in piece)
 
 
 def _find_place(index: TextIndex, piece: Sequence[TargetLine], *, is_sure: bool) -> int | None:
-    """Return the index where a piece begins; None where that is unknown.
+    """Return the index in the source where a piece begins; None if unknown.
 
-    :param is_sure: whether its own number is enough, because the lines around it are there as well.
+    :param is_sure: whether the piece's own number is enough, because it includes lines around the
+        added ones.
     """
     texts = [line.text for line in piece]
     own = piece[0].number - 1

@@ -100,7 +100,7 @@ class Change(NamedTuple):
     after: Mapping[int, LineCoverage]
 
     def find(self, line: ChangedLine) -> tuple[LineCoverage | None, LineCoverage | None]:
-        """Return the coverage of a line before and after, None where it has no code."""
+        """Return the coverage of a line before and after; None if it has no code."""
         return self.before.get(line.before or 0), self.after.get(line.after or 0)
 
     @property
@@ -131,11 +131,11 @@ class _Build:
         self.coverage: dict[str, FileCoverage] = {}
 
     def find(self, file: str) -> Path | None:
-        """Return where a file is, None where it is not at hand as it was built."""
+        """Return the path of a file; None if the text that was built is missing."""
         return self._trace.kernel.sources.find_as_built(self.names.get(file, file))
 
     def read(self, file: str) -> Sequence[str]:
-        """Return the lines of a file; none where it is not at hand as it was built."""
+        """Return the lines of a file; none if the text that was built is missing."""
         return self._trace.kernel.sources.read_as_built(self.names.get(file, file))
 
     def cover(self, files: Collection[str]) -> None:
@@ -305,10 +305,10 @@ def _judge(line: ChangedLine, before: str, after: str) -> tuple[str, str]:
 
 
 def _judge_one(answer: str, style: str, words: str) -> tuple[str, str]:
-    """Return the style of a line of one build and its coverage in words.
+    """Return the style and the coverage in words of a line that only one build has.
 
-    :param style: of a line that was executed.
-    :param words: about such a line.
+    :param style: the style of an executed line.
+    :param words: the words for an executed line.
     """
     if answer == _EXECUTED:
         return style, words

@@ -318,7 +318,7 @@ _COLUMNS: Final = (
 
 
 def _title(buffer: Buffer) -> str:
-    """Return the name of a buffer with its task and command, as far as they are known."""
+    """Return the name of a buffer with its task and command, if they are known."""
     parts = []
     if buffer.pid is not None:
         parts.append(name_task(buffer))

@@ -76,7 +76,7 @@ _LEFT_TABLE: Final = bytes((0, 0, 3, 6, 6)).ljust(256, b"\0")
 def _marks(names: Sequence[str]) -> Sequence[_Mark]:
     """Return the marks that lines can have, in the order of :attr:`SourceFile.kinds`.
 
-    :param names: of the traces, one or two.
+    :param names: the names of one or two traces.
     """
     if len(names) == 1:
         return _KINDS
@@ -101,11 +101,11 @@ _ONLY_RIGHT: Final = 3
 
 
 def legend_markup(names: Sequence[str]) -> str:
-    """Return what the marks of lines mean.
+    """Return the meanings of the marks of lines.
 
-    :param names: of the traces.
+    :param names: the names of the traces.
     """
-    # The last one of a sign is the most general.
+    # Of several marks with one sign, the last has the most general meaning.
     words = {mark.sign: f"<b>{text(mark.sign)}</b> {text(mark.words)}" for mark in _marks(names)}
     return f'<p class="keys">{", ".join(words.values())}</p>'
 
@@ -156,8 +156,8 @@ def hunks_markup(
 ) -> Iterator[str]:
     """Yield a foldable file with the lines of its hunks.
 
-    :param summary: what is said of the file while it is folded.
-    :param titles: of the columns.
+    :param summary: the text beside the file's name.
+    :param titles: the titles of the columns.
     :param hunks: rows of the table as HTML.
     """
     yield f'<details class="file"{" open" if is_open else ""}>'
@@ -187,8 +187,8 @@ def listing_markup(
 ) -> Iterator[str]:
     """Yield a foldable file with the lines around those that have points.
 
-    :param source: the file's text, empty where it is missing.
-    :param names: of the traces.
+    :param source: the file's text; empty if it is missing.
+    :param names: the names of the traces.
     :param is_colored: whether the syntax has colors.
     """
     cells = {}
@@ -215,9 +215,9 @@ def listing_markup(
 
 
 def packed_words(names: Sequence[str]) -> str:
-    """Return a script element with what the files of :func:`packed_lines` share.
+    """Return a script element with the texts that the files of :func:`packed_lines` share.
 
-    :param names: of the traces.
+    :param names: the names of the traces.
     """
     marks = [[mark.style, mark.sign, escape(mark.words)] for mark in _marks(names)]
     content = json_text([list(map(escape, _headings(names))), marks])
@@ -242,7 +242,7 @@ def packed_lines(file: SourceFile, source: Sequence[str]) -> str:
 def folded_markup(number: int, file: SourceFile, names: Sequence[str]) -> str:
     """Return a foldable file without its lines, which the page's script takes from a chunk.
 
-    :param number: of the chunk.
+    :param number: the number of the chunk.
     """
     summary = _summary_markup(file.file, _summary(file, names))
     return f'<details class="file" data-chunk="source-{number}">{summary}</details>'
@@ -291,7 +291,7 @@ def _code(fragments: Sequence[Fragment]) -> str:
 
 
 def _mark_cells(mark: _Mark, hits: Sequence[int]) -> str:
-    """Return the cells in front of a line: its records by each trace, and its mark."""
+    """Return the cells before a line: its number of records in each trace, and its mark."""
     cells = "".join(f'<td class="hits">{count or ""}</td>' for count in hits)
     return cells + _mark_cell(mark)
 
@@ -308,8 +308,8 @@ def _mark_cell(mark: _Mark) -> str:
 def row_markup(style: str, cells: str, code: str) -> str:
     """Return a row of a table of source lines.
 
-    :param style: of the row; empty for none.
-    :param cells: in front of the line, as HTML.
+    :param style: the row's style, or empty.
+    :param cells: the cells before the line, as HTML.
     :param code: the line, as HTML.
     """
     opened = f'<tr class="c-{style}">' if style else "<tr>"
@@ -374,10 +374,10 @@ _LEVEL: Final = 1
 
 
 def chunk_lines(kind: str, contents: Iterable[str]) -> Iterator[str]:
-    """Yield a script element for each chunk, in zlib's format and base64; the browser takes it for
-    data.
+    """Yield a script element for each chunk, which the browser does not run: its text is compressed
+    by zlib, in base64.
 
-    :param kind: its identifiers are ``KIND-0``, ``KIND-1``, …
+    :param kind: the elements have the identifiers ``KIND-0``, ``KIND-1``, …
     """
     for number, content in enumerate(contents):
         packed = b64encode(zlib.compress(content.encode(), _LEVEL)).decode("ascii")

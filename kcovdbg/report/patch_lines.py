@@ -25,9 +25,9 @@ _STYLES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def patch_markup(rows: Sequence[Mapping[str, Any]], remarks: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a patch by file; those with lines that were not executed are open.
+    """Yield the lines of a patch by file; files with lines that were not executed are open.
 
-    :param rows: as ``patch --json`` has them.
+    :param rows: the rows of ``patch --json``.
     """
     notes = list(remarks)
     room = MAX_LINES

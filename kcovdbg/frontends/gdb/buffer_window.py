@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class BufferWindow:
-    """A buffer as it is drawn.
+    """The lines of a buffer for GDB's window.
 
-    :param what: its name.
-    :raises KcovdbgError: when there is none.
+    :param what: the buffer's name.
+    :raises KcovdbgError: when there is no such buffer.
     """
 
     def __init__(self, workspace: Workspace, what: str) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The kernel that GDB has open: a core, which is opened here, or a machine, whose memory and
-registers GDB reads.
+"""The kernel that GDB has open. A core is opened again by this process; the memory and registers of
+a machine are read through GDB.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from kcovdbg.target.drgn.target import DrgnTarget
 
 _KCORE: Final = "/proc/kcore"
-# On a serial line every byte counts.
+# Bytes of memory that are read at once: few, as every byte takes time on a serial line.
 _SERIAL_BLOCK: Final = 256
-# Bytes in one packet of QEMU's stub: little is read between two hits of a breakpoint.
+# Bytes in one packet of QEMU's stub, for the few reads between two hits of a breakpoint.
 _QEMU_BLOCK: Final = 2048
 # A static symbol of kernel/kcov.c, in every version.
 _ANCHOR: Final = "kcov_fops"
 
 
 class LentStub(Stub):
-    """A stub that GDB is connected to: it does through GDB what
-    :class:`~kcovdbg.target.rsp.RspClient` does itself.
+    """The stub that GDB is connected to. Like :class:`~kcovdbg.target.rsp.RspClient`, but all
+    packets go through GDB.
 
-    :param state: what GDB has open, as :class:`OpenKernel` takes it.
-    :param decoder: of the registers of the machine's architecture.
-    :param anchor: the address of :data:`_ANCHOR` in the vmlinux, None where it has none.
+    :param state: what GDB has open, as for :class:`OpenKernel`.
+    :param decoder: decodes the registers of the machine's architecture.
+    :param anchor: the address of :data:`_ANCHOR` in the vmlinux; None if it has no such symbol.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class LentStub(Stub):
 
     @property
     def kaslr_offsets(self) -> Sequence[int]:
-        """The KASLR offset that the user set, and the one that GDB's symbols are moved by."""
+        """Possible KASLR offsets: the one that the user set, and the offset of GDB's symbols."""
         loaded = self._link.call("address", name=_ANCHOR).fields["address"]
         moved = None if loaded is None or self._anchor is None else loaded - self._anchor
         return [offset for offset in (self._given, moved) if offset is not None]
@@ -188,11 +188,11 @@ class OpenKernel:
         )
 
     def refresh(self, state: Fields, *, is_brief: bool = False) -> bool:
-        """Forget what was read if the machine has run; return whether this is still what GDB has
-        open.
+        """Forget memory that was read if the machine has run since; return whether GDB still has
+        this kernel open.
 
-        :param is_brief: whether to take it for the same kernel and the same modules, as between two
-            hits of a breakpoint.
+        :param is_brief: assume that the kernel and its modules are the same, as between two hits of
+            a breakpoint.
         """
         if _identify(state) != self._key:
             return False
@@ -206,16 +206,18 @@ class OpenKernel:
             return True
         self._machine.forget(_QEMU_BLOCK if is_brief else None)
         is_same = is_brief or (self._machine.is_same_kernel() and not self._machine.load_modules())
-        # Only now: a C-c may have ended the reads above.
+        # Set after the reads, which C-c may end.
         self._read_at = key
         return is_same
 
     def find_symbol_file(self) -> tuple[str, int] | None:
-        """Return the file of the kernel's symbols and the offset that they need, None where GDB has
-        them there.
+        """Return the file and the offset with which GDB would have the kernel's symbols; None if it
+        already has them.
         """
         image = self.target.lines.image
-        return None if image is None or self.has_symbols else (image, self.target.kaslr_offset)
+        if image is None or self.has_symbols:
+            return None
+        return image, self.target.kaslr_offset
 
     @property
     def has_symbols(self) -> bool:
@@ -267,7 +269,7 @@ def _open_machine(link: Link, state: Fields, symbols: Sequence[str]) -> StubMach
 def _find_debug_files(names: Sequence[str]) -> list[str]:
     """Return GDB's symbol files of the kernel and its modules, the kernel first.
 
-    :param names: of everything that GDB has symbols of: the vdso as well, and what is no file.
+    :param names: names of all that GDB has symbols of; some, as the vdso, are no files.
     """
     found: dict[str, bool] = {}
     for name in names:

@@ -71,16 +71,15 @@ def _find_inside() -> Iterator[Command]:
 
 
 INSIDE: Final = CommandTable(_find_inside(), _load)
-"""The commands that GDB offers: all but those that need the terminal, in place of which the TUI has
-a window.
+"""The commands that GDB offers: all that do not need the terminal. In place of full-screen views,
+GDB's TUI has a window.
 """
 
 
 class _GdbStream(io.TextIOBase):
-    """Text for GDB to write.
+    """A stream of text that GDB writes.
 
-    :param op: ``out``, ``err``, or ``feed`` for the programs of a pipe, which may end before all is
-        written.
+    :param op: ``out``, ``err``, or ``feed`` for the programs of a pipe.
     """
 
     def __init__(self, link: Link, op: str) -> None:
@@ -92,7 +91,7 @@ class _GdbStream(io.TextIOBase):
     def write(self, text: str) -> int:
         """Write a text.
 
-        :raises BrokenPipeError: when it is for a program that has ended.
+        :raises BrokenPipeError: when the program that reads it has ended.
         """
         self._parts.append(text)
         self._size += len(text)
@@ -101,7 +100,7 @@ class _GdbStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Send what was written."""
+        """Send the text that was written so far."""
         text, self._parts, self._size = "".join(self._parts), [], 0
         if not text:
             return

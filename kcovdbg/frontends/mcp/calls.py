@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The calls of tools: one at a time in the main thread, and in a spare process while that one is
-busy.
+"""Run the calls of tools: one at a time in the main thread, and in a spare process while the main
+thread is busy.
 
 A target belongs to one thread. The spare process is forked before there is a target or another
-thread, and opens its own when it gets its first call. A machine that serves one client has no
-spare: calls wait for each other there.
+thread, and opens its own target at its first call. A target that serves only one client, such as a
+GDB stub, has no spare process: its calls wait for each other.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ToolCall:
     max_bytes: int = MAX_BYTES
 
     def __call__(self) -> ToolAnswer:
-        """Answer it.
+        """Return the answer.
 
         :raises UsageError: when there is no such tool.
         """
@@ -57,8 +57,8 @@ class _Item(NamedTuple):
 
 
 class CallQueue:
-    """Calls from the protocol's thread, run by others: the main thread, and one for the spare
-    process.
+    """A queue of calls from the protocol's thread. The main thread runs them, or the thread of the
+    spare process.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class CallQueue:
         self._busy_since: float | None = None
 
     def call(self, function: Callable[[], _T]) -> asyncio.Future[_T]:
-        """Return the result of a function that another thread will run."""
+        """Have another thread run a function; return its future result."""
         future: Future[_T] = Future()
         with self._changed:
             self._items.append(_Item(function, future))
@@ -76,7 +76,7 @@ class CallQueue:
         return asyncio.wrap_future(future)
 
     def end(self) -> None:
-        """Let :meth:`run` and :meth:`pass_on` return after the calls so far."""
+        """Let :meth:`run` and :meth:`pass_on` return when the queue is empty."""
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
@@ -89,8 +89,8 @@ class CallQueue:
                 self._busy_since = None
 
     def pass_on(self, spare: SpareProcess) -> None:
-        """Pass calls of tools on to a process while the main thread is busy with another one, until
-        the end.
+        """Until the end, pass a call of a tool on to the spare process whenever the main thread is
+        busy with another call.
         """
         while (item := self._take_late()) is not None:
             call = item.function
@@ -134,9 +134,9 @@ def _run(function: Callable[[], Any], future: Future[Any]) -> None:
 
 
 class SpareProcess:
-    """A process that answers calls as this one does; forked at once, while there is one thread.
+    """A fork of this process that answers calls. Make it while there is only one thread.
 
-    :param box: the tools, whose target is not open yet.
+    :param box: the tools; their target is not open yet.
     """
 
     def __init__(self, box: ToolBox) -> None:
@@ -156,10 +156,10 @@ class SpareProcess:
         self._replies = ours.makefile("rb")
 
     def answer(self, call: ToolCall) -> ToolAnswer:
-        """Return its answer to a call.
+        """Return the process's answer to a call.
 
         :raises UsageError: when there is no such tool.
-        :raises KcovdbgError: when it has ended.
+        :raises KcovdbgError: when the process has ended.
         """
         try:
             request = json.dumps([call.name, call.arguments, call.max_bytes])
@@ -186,7 +186,7 @@ def _serve(box: ToolBox, connection: socket.socket, parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         return
-    # The client talks to the parent alone.
+    # Only the parent talks to the client.
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)

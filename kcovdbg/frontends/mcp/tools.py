@@ -52,9 +52,9 @@ class AnswerPage(NamedTuple):
 
     rows: list[dict[str, Any]]
     next: int | None
-    """Index of the first row that is left out at the end; None where none is."""
+    """Index of the row after the last one; None if no rows follow."""
     total: int | None
-    """Number of rows of the whole answer; None where it is unknown without reading all of them."""
+    """Number of rows of the whole answer; None if all rows would have to be read to know it."""
     remarks: list[str]
     """Lines on missing and cut parts of the answer."""
 
@@ -62,9 +62,10 @@ class AnswerPage(NamedTuple):
 def read_page(
     answer: Iterable[Renderable], *, first: int, limit: int, max_bytes: int
 ) -> AnswerPage:
-    """Return a page of an answer, without encoding rows before it or making rows behind it.
+    """Return a page of an answer, without encoding the rows before it or computing the rows after
+    it.
 
-    :param answer: what the command returned.
+    :param answer: the result of the command's handler.
     :param first: index of the first row.
     :param limit: number of rows at most.
     :param max_bytes: size of the rows as JSON at most; a longer row is cut, and a remark says so.
@@ -284,8 +285,9 @@ MAX_ROWS: Final = 1000
 MAX_BYTES: Final = 48 << 10
 """Limit for the rows of an answer, as JSON."""
 _BRIEF: Final = ("patch", "why")
-"""Tools whose answers are brief unless the call says how many rows it wants: a row of each line of
-a change is too much, and so is each way to code."""
+"""Tools with brief answers unless the call asks for a number of rows: a row for each line of a
+change, or for each way to code, is too much.
+"""
 _BRIEF_BYTES: Final = 1200
 _BRIEF_REMARKS: Final = 6, 480
 _MAX_REMARKS: Final = 50, 64 << 10

@@ -45,12 +45,12 @@ def run_interactively(
 ) -> int:
     """Run the shell until the user leaves it.
 
-    :param workspace: its target is opened at once, so that errors come before the prompt; it gets
-        the shell's own commands.
+    :param workspace: the workspace, which gets the shell's own commands. Its target is opened at
+        once, so that errors come before the prompt.
     :param quiet: whether to leave out the banner.
     :param input: where keys come from; by default the terminal.
     :param output: where the prompt goes; by default the terminal.
-    :param environment: by default the process's.
+    :param environment: variables of the environment; by default the process's.
     :return: the exit status.
     :raises KcovdbgError: when the target cannot be opened, or has no KCOV.
     """
@@ -69,8 +69,7 @@ def run_interactively(
     has_screen = output is not None or (has_terminal and not is_dumb(environment))
     read: Callable[[], str] = read_plain_line
     if has_screen and (input is not None or is_terminal(sys.stdin)):
-        # Imported here: it takes a tenth of a second, which scripts and single commands do not
-        # need.
+        # Imported here, so that scripts and single commands need not wait a tenth of a second.
         from kcovdbg.frontends.shell.prompt import make_reader
 
         read = make_reader(workspace, harvest, environment, transcript, input, output)
@@ -106,8 +105,8 @@ def progress_word(stream: TextIO, word: str, patience: float) -> Iterator[None]:
         stream.write(word)
         stream.flush()
 
-    # The timer only writes: the Program belongs to this thread. drgn releases the GIL while it
-    # reads debug info.
+    # The timer's thread only writes, because drgn's Program belongs to this thread. It can run
+    # meanwhile: drgn releases the GIL while it reads debug info.
     timer = threading.Timer(patience, show)
     timer.daemon = True
     timer.start()

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Answers that are taller than the terminal, and tables that are wider, through the user's
-pager.
-"""
+"""Show answers that are larger than the terminal in the user's pager."""
 
 from __future__ import annotations
 
@@ -26,9 +24,9 @@ SGR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def find_pager(environment: Mapping[str, str], configured: str | None = None) -> str | None:
-    """Return the shell command of the pager, None where there is none or the terminal is dumb.
+    """Return the shell command of the pager; None without a pager, or on a dumb terminal.
 
-    :param configured: the user's setting, which goes before ``PAGER``.
+    :param configured: the user's setting, which replaces ``PAGER``.
     """
     if is_dumb(environment):
         return None
@@ -68,7 +66,7 @@ def paged(
 def _pager_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a pager."""
     found = child_environment(environment, LESS=_LESS)
-    # A command that less pipes its input through, chosen for files that the user opens.
+    # less would pipe its input through this command, which is meant for files.
     found.pop("LESSOPEN", None)
     return found
 
@@ -85,11 +83,11 @@ def _start(pager: str, stdout: TextIO, environment: Mapping[str, str]) -> subpro
 
 
 class PagedStream(io.TextIOBase):
-    """Buffers text until it is clear whether it fits on the screen.
+    """A stream that buffers text until it is known whether the text fits on the screen.
 
     :param stdout: the terminal.
-    :param columns: of the terminal.
-    :param rows: of the terminal; one is for the prompt.
+    :param columns: width of the terminal.
+    :param rows: height of the terminal; one row is for the prompt.
     :param start: starts the pager.
     """
 
@@ -108,13 +106,11 @@ class PagedStream(io.TextIOBase):
         self._process: subprocess.Popen[str] | None = None
 
     def isatty(self) -> bool:
-        """Return True: the text ends up on a terminal."""
+        """Return True, because the text goes to a terminal in the end."""
         return True
 
     def fileno(self) -> int:
-        """Return the terminal's descriptor, for a child process: its output comes after what was
-        written before.
-        """
+        """Write the buffered text, and return the terminal's descriptor for a child process."""
         self.finish()
         return self._stdout.fileno()
 
@@ -143,8 +139,8 @@ class PagedStream(io.TextIOBase):
             width = text_width(SGR.sub("", line))
             self._used_rows += max(1, -(-width // self._columns))
             self._long_lines += width > self._columns
-        # One long line is for the terminal to fold; a head line and a row that are too long are a
-        # table.
+        # The terminal folds a single long line. Two long lines may be the heading and a row of a
+        # table, which a pager shows better.
         return self._used_rows >= self._rows or self._long_lines > 1
 
     def finish(self) -> None:
@@ -162,7 +158,7 @@ class PagedStream(io.TextIOBase):
             try:
                 self._process.wait()
             except KeyboardInterrupt:
-                # The pager gets it as well and handles it.
+                # The pager also gets C-c, and handles it.
                 continue
             self._process = None
             return
