@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Remote handles, ``u64`` values that connect a section with the task that wants its coverage, and
-the functions that announce them.
+"""Remote handles, and the kernel functions that start sections under them.
 
-Layout (include/uapi/linux/kcov.h since Linux kernel commit eec028c9386e ("kcov: remote coverage
-support") (in v5.5)): the subsystem in the top byte, the instance in the low 32 bits, bits 32-55
-zero.
+A handle is a ``u64`` that connects a section with the task that wants its coverage. It has the
+subsystem in the top byte, the instance in the low 32 bits, and zeros in bits 32-55
+(include/uapi/linux/kcov.h since Linux kernel commit eec028c9386e ("kcov: remote coverage support")
+(in v5.5)).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Handle(NamedTuple):
 
     @property
     def reserved(self) -> int:
-        """Bits 32-55, in place. The kernel refuses a handle with one of them set."""
+        """Bits 32-55, unshifted. The kernel refuses a handle in which one of them is set."""
         return self.value & RESERVED_MASK
 
     def __str__(self) -> str:
@@ -76,24 +76,22 @@ def parse_handle(text: str) -> int:
     match = re.fullmatch(r"(\w+):(0[xX][0-9a-fA-F]+|\d+)", text)
     if match is None:
         value = int(text, 0)
-        is_valid = is_word(value)
-    else:
-        numbers = {name: number for number, name in _SUBSYSTEM_NAMES.items()}
-        name = match[1].lower()
-        subsystem = numbers[name] if name in numbers else int(name, 0)
-        instance = int(match[2], 0)
-        is_valid = 0 <= subsystem <= 0xFF and instance <= INSTANCE_MASK
-        value = subsystem << SUBSYSTEM_SHIFT | instance
-    if not is_valid:
+        if not is_word(value):
+            raise ValueError(f"not a handle: {text}")
+        return value
+    numbers = {name: number for number, name in _SUBSYSTEM_NAMES.items()}
+    name = match[1].lower()
+    subsystem = numbers[name] if name in numbers else int(name, 0)
+    instance = int(match[2], 0)
+    if not 0 <= subsystem <= 0xFF or instance > INSTANCE_MASK:
         raise ValueError(f"not a handle: {text}")
-    return value
+    return subsystem << SUBSYSTEM_SHIFT | instance
 
 
 def is_common(value: int) -> bool:
-    """Return whether a task can have this word in ``kcov_handle``: subsystem common, instance not
-    zero, no reserved bits.
-    """
-    return value & ~INSTANCE_MASK == 0 and value != 0
+    """Return whether this is a valid common handle, which a task can have in ``kcov_handle``."""
+    # The subsystem is 0, and no reserved bit is set.
+    return 0 < value <= INSTANCE_MASK
 
 
 _GOLDEN_RATIO_64: Final = 0x61C8864680B583EB
@@ -103,8 +101,8 @@ _GOLDEN_RATIO_32: Final = 0x61C88647
 def find_bucket(value: int, bits: int, word_size: int) -> int:
     """Return the bucket of ``kcov_remote_map`` that a handle belongs to.
 
-    The kernel's ``hash_min()`` is ``hash_32()`` for keys of up to four bytes and ``hash_long()``
-    for longer ones, and ``hash_long()`` on a 32-bit kernel uses the low half only.
+    For a key of 8 bytes, the kernel's ``hash_min()`` is ``hash_long()``, which on a 32-bit kernel
+    uses the low half only.
 
     :param bits: log2 of the number of buckets (4 in every kernel seen).
     :param word_size: bytes of the kernel's ``unsigned long``.
@@ -119,9 +117,9 @@ TASK: Final = "task"
 SOFTIRQ: Final = "softirq"
 
 SUBSYSTEMS: Final = {"_common": COMMON, "_usb": USB}
-"""Keyed by the suffix that a wrapper's name adds to that of :data:`START`, without ``_softirq``."""
+"""The subsystem of each wrapper of :data:`START`, by the rest of its name without ``_softirq``."""
 
-# Work items and threads of kernels from 5.5 to 7.2.
+# Functions of work items and threads, in kernels from 5.5 to 7.2.
 _IN_TASKS: Final = (
     "hci_rx_work ieee80211_iface_work nci_rx_work nci_cmd_work nci_tx_work rawsock_tx_work "
     "nfc_hci_msg_rx_work nfc_urelease_event_work "
@@ -132,4 +130,4 @@ CONTEXTS: Final = {
     # NET_RX, by way of NAPI.
     "ieee80211_rx_list": SOFTIRQ,
 }
-"""The context in which each function announces a handle, where its wrapper serves both."""
+"""The context of each function that starts a section by a wrapper for both contexts."""

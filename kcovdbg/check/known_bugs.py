@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Final
 
 from kcovdbg.model.finding import Cause, Certainty
@@ -92,23 +91,28 @@ BUGS: Final = (
 def find_bugs(rule: str, kernel: KernelFacts | None = None) -> tuple[KnownBug, ...]:
     """Return the known bugs that violate a rule.
 
-    :param kernel: in which they may be; None for bugs of any kernel.
+    :param kernel: a kernel that may have them; None for bugs of all kernels.
     """
+    bugs = list(BUGS)
+    for series in table.SERIES:
+        bugs += series.bugs
+    if kernel is not None:
+        bugs = [bug for bug in bugs if _may_have(kernel, bug)]
+    return tuple(bug for bug in bugs if rule in bug.rules)
 
-    def may_have(bug: KnownBug) -> bool:
-        if kernel is None:
-            return True
-        has_it = kernel.generation.era in bug.eras and (bug.needs is None or kernel.has(bug.needs))
-        return has_it and (kernel.is_rt or not bug.needs_rt)
 
-    every = (*BUGS, *chain.from_iterable(series.bugs for series in table.SERIES))
-    return tuple(bug for bug in every if rule in bug.rules and may_have(bug))
+def _may_have(kernel: KernelFacts, bug: KnownBug) -> bool:
+    if bug.needs is not None and not kernel.has(bug.needs):
+        return False
+    if bug.needs_rt and not kernel.is_rt:
+        return False
+    return kernel.generation.era in bug.eras
 
 
 def find_causes(rule: str, kernel: KernelFacts, certainty: Certainty) -> tuple[Cause, ...]:
     """Return the known bugs that may have caused a finding, the likeliest first.
 
-    :param certainty: of the finding.
+    :param certainty: the certainty of the finding.
     """
     causes = []
     for bug in find_bugs(rule, kernel):

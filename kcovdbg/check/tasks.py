@@ -34,13 +34,13 @@ from kcovdbg.model.rule import (
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import Role, Task
 
-# The function in which a worker waits for work, and functions on its stack while it works.
+# The function in which a worker waits for work, and the functions on its stack while it works.
 _WAITING: Final = "worker_thread"
 _WORKING: Final = ("process_one_work", "process_scheduled_works")
 # Allocators of buffers that softirq sections never use.
 _OTHER_ALLOCATORS: Final = ("kcov_remote_start", "kcov_ioctl", "kcov_mmap")
 _REMOTE: Final = (Feature.REMOTE,)
-# A session may be saved elsewhere.
+# The parts with all sessions, the saved ones included.
 _SESSIONS: Final = Part.TASKS | Part.SAVED
 
 
@@ -157,14 +157,14 @@ def _check_owners(state: State) -> Violations:
         if task is None or not kcov.remote:
             continue
         if own_member:
-            knows = task.kcov_remote == kcov.address
+            is_marked = task.kcov_remote == kcov.address
             remote: object = Hex(task.kcov_remote or 0)
         else:
             of_object = state.sessions_of.get(kcov.address, ())
             idle = [session.task for session in of_object if not session.is_tracing]
-            knows = task.address in idle
+            is_marked = task.address in idle
             remote = "no such member"
-        if not knows:
+        if not is_marked:
             yield kcov_violation(
                 kcov.address,
                 f"{name_task(task)} registered its handles, but no longer refers to it",
@@ -230,9 +230,10 @@ def _check_modes(state: State) -> Violations:
 
 
 def _owns(state: State, task: Task) -> bool:
-    """Return whether a task's object may be that of its own KCOV_REMOTE_ENABLE."""
+    """Return whether a task may own its object by KCOV_REMOTE_ENABLE."""
     kcov = state.kcovs.get(task.fields.kcov or 0)
     if kcov is None:
+        # An unreadable object may be its own.
         return bool(task.fields.kcov)
     return bool(kcov.remote) and kcov.task == task.fields.address
 
@@ -365,7 +366,7 @@ def _check_switch_flag(state: State) -> Violations:
         if fields.address in marked_running:
             stack = state.stacks[fields.address]
             if stack is None or any(map(_is_switching, stack)):
-                # It is being switched in or out, or may be.
+                # The task is switched in or out at this moment, or may be.
                 continue
             message = "it runs, but is marked as switched out, so that it records nothing"
         elif is_out and not task.in_ctxsw and task.session.is_tracing and fields.kcov:
@@ -380,7 +381,7 @@ def _check_switch_flag(state: State) -> Violations:
 
 
 def _is_switching(frame: StackFrame) -> bool:
-    # A new task starts in the latter.
+    # A new task starts in ret_from_fork(), which finishes the switch.
     return is_context_switch(frame.function) or (frame.function or "").startswith("ret_from_fork")
 
 

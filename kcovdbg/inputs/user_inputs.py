@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the user named for all commands, and what one command works on."""
+"""The inputs that the user named for all commands, and the inputs of one command."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Kept(NamedTuple):
 
     buffer: Buffer
     source: str
-    """What it was copied from, in words."""
+    """Description of the buffer that it is a copy of."""
 
 
 def keep(buffer: Buffer, name: str, source: str) -> Kept:
-    """Return a buffer as it is kept.
+    """Return a copy of a buffer, to be kept.
 
     :param name: ``@name``.
     """
@@ -39,20 +39,21 @@ def keep(buffer: Buffer, name: str, source: str) -> Kept:
 
 @dataclass(eq=False)
 class UserInputs:
-    """What the user named for all commands, and what earlier commands have kept."""
+    """The inputs that the user named for all commands, and the buffers that commands have kept."""
 
     kernel: Kernel = field(default_factory=Kernel)
     named_files: Sequence[str] = ()
     """Files named on the command line: dump, debug info, script."""
     other_vmlinux: Sequence[str] = ()
-    """Images and location tables of other builds, which traces may be of."""
+    """Images and location tables of other builds that recorded traces."""
     other_sources: Sequence[str] = ()
-    """The source trees that these were built from, in the same order; there may be fewer."""
+    """The source trees of the first of these builds, in the same order."""
     confinement: FileConfinement | None = None
-    """Confines the files that arguments name and source text comes from, where another program
-    gives the arguments; None for any file."""
+    """Confines trace files and source text, if another program gives the arguments; None for no
+    limits.
+    """
     of_builds: dict[str, Kernel] = field(default_factory=dict)
-    """The kernels of other builds that traces are of, by build ID."""
+    """The kernels of other builds that recorded traces, by build ID."""
     kept: dict[str, Kept] = field(default_factory=dict)
     """Kept buffers, by their ``@name``."""
     latest: StateReader | None = field(default=None, init=False)
@@ -61,7 +62,7 @@ class UserInputs:
 
 @dataclass(slots=True)
 class CommandInputs:
-    """What one run of a command works on."""
+    """The inputs of one run of a command."""
 
     user: UserInputs
     kernel: Kernel
@@ -69,11 +70,11 @@ class CommandInputs:
     command: str
     """Name of the command, for errors."""
     reading: ReadingOptions | None = None
-    """How its traces are read; None for a command that takes no buffers."""
+    """How to read its traces; None for a command that takes no buffers."""
     wait: Callable[[AwaitedTable], None] | None = None
-    """Waits a moment for a table that is being built: lists are read by its points."""
+    """Waits a moment for a table that is being built, whose points show the convention of lists."""
     uses_target: bool = False
-    """True once the target is accessed."""
+    """Whether the command has accessed the target."""
     _reader: StateReader | None = field(default=None, repr=False)
 
     @property
@@ -107,7 +108,7 @@ class CommandInputs:
         return self._reader
 
     def require_memory(self) -> None:
-        """Make sure that the kernel has memory.
+        """Make sure that the target has memory.
 
         :raises CapabilityError: when it has none.
         """
@@ -120,8 +121,9 @@ class CommandInputs:
         return self.reader.read(parts)
 
     def find_lack(self, parts: Part | None) -> Lack:
-        """Return the unread sources of parts of the state, by default of all parts that this run
-        has asked for.
+        """Return the data that could not be read for some parts of the state.
+
+        :param parts: None for all parts that this run has asked for.
         """
         if self._reader is None:
             return Lack()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``struct kcov``, the references to it, the files that lead to it, and names of objects and tasks
-in messages.
+"""Objects (``struct kcov``), the references to them, the files that lead to them, and the names of
+objects and tasks in messages.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class Reference(NamedTuple):
     kind: str
     """``fd``, ``vma``, ``task``, ``section``, ``saved`` or ``remote``."""
     counts: int
-    """1 if the kernel took a reference for it; 0 if it took none, or another row stands for it.
+    """1 if the kernel took a reference for it; 0 if it took none, or if another row counts it.
 
-    One ``struct file`` counts once however many descriptors and mappings show it; hash entries hold
-    no reference.
+    A ``struct file`` counts once, although many descriptors and mappings may lead to it. Hash
+    entries hold no reference.
     """
     pid: int | None = None
     fd: int | None = None
@@ -33,14 +33,14 @@ class Reference(NamedTuple):
 
 
 class KcovFields(NamedTuple):
-    """``struct kcov``, read in one piece; None is a member that this kernel does not have, or that
-    is unreadable.
+    """The members of a ``struct kcov``; None is a member that this kernel lacks, or that is
+    unreadable.
     """
 
     address: int
     refcount: int | None
     is_locked: bool
-    """Whether its ``lock`` is held, as far as known."""
+    """Whether its ``lock`` is known to be held."""
     mode: int | None
     size: int | None
     """Size in words of the kernel."""
@@ -55,15 +55,14 @@ class KcovFields(NamedTuple):
     trace_size: int | None = None
     """Size in words of the kernel, the count word included."""
     mode_flag: int | None = None
-    """A member beside the mode that makes it another one, in kernels of a posted series."""
+    """A member of a posted series that, if set, makes another mode of ``mode``."""
 
 
 class KcovFile(NamedTuple):
-    """A descriptor of a process, or a mapping of it, whose file belongs to KCOV."""
+    """A descriptor or a mapping of a process whose file belongs to KCOV."""
 
     pid: int | None
-    """The process that has the file table or the address space, or the thread that has a table of
-    its own.
+    """The process with the descriptor or the mapping, or the thread, if it has its own file table.
     """
     file: int
     """``struct file *``."""
@@ -74,59 +73,58 @@ class KcovFile(NamedTuple):
     end: int | None = None
     pgoff: int | None = None
     is_repeated: bool = False
-    """Whether another row stands for the same descriptor or mapping, which processes share."""
+    """Whether processes share the descriptor or mapping, and another row stands for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kcov:
-    """A ``struct kcov`` with what its fields mean and the references to it."""
+    """A ``struct kcov``, the meaning of its fields, and the references to it."""
 
     fields: KcovFields | None
-    """None where it is unreadable."""
+    """None if it is unreadable."""
     address: int | None
     mode: str | None = None
     pid: int | None = None
     """The thread id of ``t``."""
     comm: str | None = None
     count: int | None = None
-    """The buffer's first word: records in it. User space can write it."""
+    """The number of records by the buffer's count word, which user space can write."""
     capacity: int | None = None
     """Capacity in records."""
     full: bool | None = None
     references: tuple[Reference, ...] = ()
     found_by: tuple[str, ...] = ()
-    """The roads that led to it: ``task``, ``saved``, ``remote``, ``fd``, ``vma``, ``vmalloc``."""
+    """The kinds of structures that led to it: ``task``, ``saved``, ``remote``, ``fd``, ``vma``,
+    ``file``, ``vmalloc``.
+    """
     errors: tuple[str, ...] = ()
     implausible: str | None = None
     """What shows that the memory is not, or no longer, a ``struct kcov``; None if nothing does."""
     posted: Mapping[str, int | None] = field(default_factory=dict)
     """The fields that posted series add to it."""
     own_areas: frozenset[int] = frozenset()
-    """The vmalloc areas that it allocated, as far as they are known."""
+    """The known vmalloc areas that it allocated."""
     knows_own_areas: bool = True
     """Whether ``own_areas`` is complete."""
     is_blank: bool = False
-    """Whether its buffer's count and the word after it are 0: probably nothing was ever recorded.
-    """
+    """Whether its buffer's count and the next word are 0: probably nothing was ever recorded."""
     full_because: str | None = None
-    """Why nothing more is recorded although the buffer has room; None if it is full, or more is
-    recorded.
-    """
+    """Why nothing more is recorded although the buffer has room; otherwise None."""
     device: str | None = None
-    """The posted series' device that it is an object of; None for a ``struct kcov``."""
+    """The device of a posted series to which the object belongs; None for a ``struct kcov``."""
 
     @property
     def is_enabled(self) -> bool:
-        """Whether its mode is one in which it collects."""
+        """Whether it collects in its mode."""
         return self.mode is not None and is_tracing(self.mode)
 
     @property
     def counted(self) -> int:
-        """Number of references found that the kernel counts."""
+        """The number of known references that the kernel counts."""
         return sum(reference.counts for reference in self.references)
 
     def count_references(self, *kinds: str) -> int:
-        """Return the number of references of some kinds that the kernel counts."""
+        """Return the number of known references of some kinds that the kernel counts."""
         return sum(found.counts for found in self.references if found.kind in kinds)
 
 
@@ -158,7 +156,7 @@ def name_kcov(address: int, device: str = "kcov") -> str:
 
 
 def name_some(names: Iterable[str], most: int = _NAMED) -> str:
-    """Return a list of names; of a long one, the first names and how many more there are."""
+    """Return a list of names; if it is long, the first names and the number of the others."""
     every = list(names)
     text = ", ".join(every[:most])
     if len(every) > most:
@@ -167,9 +165,9 @@ def name_some(names: Iterable[str], most: int = _NAMED) -> str:
 
 
 def amount_text(number: int, noun: str, plural: str = "") -> str:
-    """Return a number of things in words: ``1 crash``, ``2 crashes``.
+    """Return an amount in words: ``1 crash``, ``2 crashes``.
 
-    :param plural: of the noun; by default the noun and an s.
+    :param plural: the noun's plural; by default the noun and an s.
     """
     if number == 1:
         return f"1 {noun}"

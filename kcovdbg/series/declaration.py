@@ -25,7 +25,7 @@ from kcovdbg.target.target import Target
 
 
 class Variant(NamedTuple):
-    """One form of a series, as ``info`` names it, and its row in docs/generations.md."""
+    """One form of a series, and its row in docs/generations.md."""
 
     text: str
     """Its name in ``variants[]`` of ``info``; empty if its kernels have a row of their own in the
@@ -38,31 +38,33 @@ class Variant(NamedTuple):
     features: frozenset[str] = frozenset()
     """Features that its kernels have."""
     marks: Shown = ()
-    """Types and their members, or ``enum kcov_mode`` and its enumerators; any of these shows it."""
+    """Types with a member, or ``enum kcov_mode`` with an enumerator: a kernel that has one of these
+    has this form.
+    """
     shown_by: Callable[[Target], bool] | None = None
-    """Returns whether other facts of a kernel show it; None if only ``marks`` do."""
+    """Returns whether a kernel without these marks has this form; None if marks alone decide."""
     enumerators: tuple[str, ...] = ()
     """Enumerators of ``enum kcov_mode`` that its kernels have, with prefix."""
     flagged_modes: tuple[tuple[str, str, int], ...] = ()
-    """Modes that ``enum kcov_mode`` lacks: their names, with prefix, and the enumerator and the bit
-    that they consist of.
+    """Modes that consist of an enumerator and a bit: the mode's name, with prefix, the enumerator
+    and the bit.
     """
 
 
 class SeriesMember(NamedTuple):
-    """A member that a series brings, or another path for one of mainline's."""
+    """A member that a series adds, or its path for a member of mainline."""
 
     type_name: str
     paths: tuple[str, ...]
     """Newest kernel first."""
     field: str | None = None
-    """Field of the layout (:mod:`kcovdbg.walk.layout`) that is read from it; None if only the
+    """The field of the layout (:mod:`kcovdbg.walk.layout`) that has its value; None if only the
     series reads it.
     """
     feature: str | None = None
-    """Feature that brings it; None for the series' own."""
+    """Feature of the kernels that have it; None for the feature of the series."""
     expected: bool = True
-    """Whether a kernel with the feature must have it: debug info without it is incomplete."""
+    """Whether all these kernels have it: then debug info without it is incomplete."""
 
 
 class ModeFlag(NamedTuple):
@@ -70,19 +72,18 @@ class ModeFlag(NamedTuple):
 
     bit: int
     remark: str | None = None
-    """A remark for when it is set."""
+    """The remark on a task in which it is set."""
     effect: str | None = None
     """Why a running task with this flag records nothing."""
     stays_when_switched_out: bool = False
-    """Whether every task keeps it while switched out.
-
-    Such a task gets the remark only if most others lack the flag.
+    """Whether every task may keep it while it is switched out. A task then gets the remark only if
+    most tasks lack the flag.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class BufferFacts:
-    """The facts about a buffer before it is read."""
+    """The facts about a buffer that are known before it is read."""
 
     name: str
     address: int
@@ -91,7 +92,8 @@ class BufferFacts:
     mode: str | None
     kcov: int | None = None
     task: int | None = None
-    """``struct task_struct *`` whose fields describe it, None if the object's do."""
+    """``struct task_struct *``: the task whose fields describe it; None if its object describes it.
+    """
     pid: int | None = None
     comm: str | None = None
     private: bool = False
@@ -100,9 +102,9 @@ class BufferFacts:
     """Whether it is on a free list."""
     remarks: tuple[str, ...] = ()
     doubt: str | None = None
-    """Why ``mode``, and with it the format, is unknown."""
+    """Why ``mode`` and the format are unknown; None if they are known."""
     second: int | None = None
-    """Address of the second buffer, if there is one to be shown beside this one."""
+    """Address of the second buffer to show beside it; None if there is none."""
 
     @property
     def owner(self) -> tuple[str, int] | None:
@@ -111,27 +113,29 @@ class BufferFacts:
         """
         if self.task is not None:
             return TASK, self.task
-        return None if self.kcov is None else (KCOV, self.kcov)
+        if self.kcov is not None:
+            return KCOV, self.kcov
+        return None
 
     def with_remark(self, remark: str, **changes: Any) -> BufferFacts:
-        """Return the facts with one remark more, and other changes."""
+        """Return the facts with another remark, and with changed values."""
         return replace(self, remarks=(*self.remarks, remark), **changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectField:
-    """A number that a series adds to each object, as ``objects`` shows it."""
+    """A number that a series adds to each object, and its column in ``objects``."""
 
     name: str
     """Its key in JSON."""
     meaning: str
     null: str
-    """When it is missing."""
+    """The meaning of null."""
     unit: str = ""
     after: str
-    """The key that it follows in a table."""
+    """The key of the column before it in a table."""
     priority: int
-    """The column with the highest priority is dropped first in a narrow terminal."""
+    """In a narrow terminal, the column with the highest number is dropped first."""
     title: str | None = None
     """The heading of its column; by default the key in capitals."""
     is_address: bool = False
@@ -139,42 +143,46 @@ class ObjectField:
 
 @dataclass(frozen=True, slots=True)
 class SecondBuffer:
-    """The second buffer of an object, which some modes write instead of the first, or beside it."""
+    """The second buffer of an object. In some modes the kernel writes it instead of the first
+    buffer, in others both.
+    """
 
     mode: str
-    """Mode in which it is read."""
+    """The mode by whose format it is read."""
     noun: str
     """Name of its records in messages, plural."""
     first_mode: str
-    """Mode in which the first one is read meanwhile."""
+    """The mode by whose format the first buffer is read in these modes."""
     first_noun: str
-    """Name of the first one's records."""
+    """Name of the first buffer's records in messages, plural."""
     alone: frozenset[str]
-    """Modes that write only the second buffer."""
+    """Modes in which the kernel writes only the second buffer."""
     both: frozenset[str]
-    """Modes that write both."""
+    """Modes in which the kernel writes both buffers."""
     find: Callable[[Target, int], int]
-    """Return its address, by ``struct kcov *``. Raises ReadError and MissingTypeError."""
+    """Returns its address, by ``struct kcov *``. Raises ReadError and MissingTypeError."""
     allocations: Callable[[Target, int], frozenset[int]]
-    """Return what an object allocated with vmalloc, its buffers included, by ``struct kcov *``."""
+    """Returns the vmalloc areas that an object allocated, with its buffers, by ``struct kcov *``.
+    """
     allocation_count: int
-    """How many allocations that is, if none is missing."""
+    """The number of these areas if none is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordLimit:
-    """A limit of records beside the size of a buffer."""
+    """A limit for records other than the size of the buffer."""
 
     is_reached: Callable[[Target, int, str, int], bool]
-    """Returns whether nothing more is recorded, by ``struct kcov *``, mode, and size in words.
-    Raises ReadError and MissingTypeError."""
+    """Returns whether an object records nothing more, by ``struct kcov *``, mode, and size in
+    words. Raises ReadError and MissingTypeError.
+    """
     reason: str
-    """Why nothing more is recorded then."""
+    """Why an object that has reached it records nothing more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSections:
-    """Remote sections of a device: their handles, and the areas that they record into."""
+    """Remote sections of a device: their handles, and the areas that they collect into."""
 
     map: str
     """Symbol of the hash of handles."""
@@ -192,8 +200,8 @@ class DeviceSections:
     """The function that allocates areas."""
 
     def find_areas(self, state: State, device: DeviceState) -> Iterator[Area]:
-        """Yield the areas: on the list of free ones, in use by a section, or allocated and in
-        neither.
+        """Yield the areas: free ones on the list, those that sections use, and other allocated
+        ones.
 
         :param state: with the parts DEVICES, TASKS and VMALLOC.
         """
@@ -213,20 +221,19 @@ class DeviceSections:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A device of its own, beside KCOV's, with objects, handles and buffers.
+    """A device besides KCOV's, with objects, handles and buffers of its own.
 
-    Of each mapping the keys are the names of fields, the values paths of members, newest kernel
-    first.
+    A mapping of members has the paths of each field, newest kernel first, by the field's name.
     """
 
     name: str
-    """Its name in ``objects``, with which names of its buffers begin."""
+    """Its name in ``objects``. The names of its buffers begin with it."""
     feature: str
-    """Feature of the kernels in which it is as described here."""
+    """Feature of the kernels that have the device in this form."""
     mode: str
-    """Mode in which its buffers are read."""
+    """The mode by whose format its buffers are read."""
     init_request: str
-    """The request that makes an object's buffer, as messages name it."""
+    """The name of the request that makes an object's buffer."""
     operations: str
     """Symbol of the ``struct file_operations`` of its files."""
     object_type: str
@@ -252,18 +259,18 @@ ObjectReader: TypeAlias = Callable[
     [Target, KcovFields], tuple[Mapping[str, "int | None"], Sequence[str]]
 ]
 BufferReader: TypeAlias = Callable[[str, int], "Buffer | None"]
-"""Reads a buffer, by its name and the most words that it can have; returns None if it cannot be
-read, or is too long to be checked.
+"""Reads a buffer, by its name and its greatest possible number of words; returns None if it is
+unreadable, or too long to be checked.
 """
 
 _K = TypeVar("_K")
 _T = TypeVar("_T")
 READ_PARTS: Final = Part.TASKS | Part.OBJECTS | Part.SAVED | Part.CURRENT
-"""The parts of the State that a ``read`` hook is given."""
+"""The parts of the State that a ``read`` hook gets."""
 
 
 def read_known(read: Callable[[_K], _T | None], keys: Iterable[_K]) -> Mapping[_K, _T]:
-    """Return what can be read for each key."""
+    """Return the value that can be read for each key; keys without one are left out."""
     found: dict[_K, _T] = {}
     for key in keys:
         with suppress(KcovdbgError):
@@ -275,7 +282,7 @@ def read_known(read: Callable[[_K], _T | None], keys: Iterable[_K]) -> Mapping[_
 
 @dataclass(frozen=True, slots=True)
 class OwnedMembers(Generic[_T]):
-    """Members of a series in tasks, CPUs' saved states and objects, as far as they can be read."""
+    """The readable members of a series in tasks, CPUs' saved states and objects."""
 
     tasks: Mapping[int, _T]
     """The members in tasks, by ``struct task_struct *``."""
@@ -297,9 +304,9 @@ class OwnedMembers(Generic[_T]):
 def read_owned(
     target: Target, state: State, read: Callable[[Target, str, int], _T | None]
 ) -> OwnedMembers[_T]:
-    """Read such members.
+    """Read the members of a series in tasks, CPUs' saved states and objects.
 
-    :param read: called with the type and the address of a structure that has them.
+    :param read: called with the type and the address of a structure; returns its members.
     """
 
     def read_saved(cpu: int) -> _T | None:
@@ -318,23 +325,23 @@ class Series:
     """A posted series."""
 
     name: str
-    """The name that it is known by: ``KCOV_UNIQUE_ENABLE``."""
+    """Its common name: ``KCOV_UNIQUE_ENABLE``."""
     feature: str
     """Feature that every kernel with the series has."""
     variants: tuple[Variant, ...] = ()
-    """Its forms, of which a kernel has the first whose marks it has; none if types do not show the
-    series.
+    """Its forms. A kernel has the first form that its types show; a series that no types show has
+    no forms.
     """
     era: Era | None = None
-    """Its own row of the table of generations, if its kernels are none of mainline's."""
+    """Its row of the table of generations, if it changes a generation that mainline never had."""
     members: tuple[SeriesMember, ...] = ()
     enumerators: tuple[str, ...] = ()
-    """Enumerators of ``enum kcov_mode`` that it may bring, with prefix."""
+    """Enumerators of ``enum kcov_mode`` that it may add, with prefix."""
     replaced: frozenset[str] = frozenset()
     """Mainline's enumerators that its kernels lack, with prefix."""
     modes: tuple[Mode, ...] = ()
     every_codec: Codec | None = None
-    """Format of all buffers, whatever their mode."""
+    """The format of all buffers, if the mode does not decide it."""
     word_size: int | None = None
     """Bytes of a word of a buffer, if it is not the kernel's."""
     size_in_words: bool = False
@@ -342,52 +349,51 @@ class Series:
     counts_mappings: bool = False
     """Whether each mapping of a buffer holds a reference of its own."""
     flags: tuple[ModeFlag, ...] = ()
-    """More flag bits of a task's mode word; of a series that types do not show, they are masked in
-    every kernel.
+    """Further flag bits of a task's mode word. They are masked in every kernel if no types show the
+    series.
     """
     modes_by_member: Mapping[str, str] = field(default_factory=dict)
-    """Names of modes, each with the mode that it stands for where the member for ``mode_flag`` of a
-    task, an object or a saved state is set.
+    """For the name of a mode, the name of the mode that it becomes if the member for ``mode_flag``
+    is set.
     """
     combined_modes: tuple[frozenset[str], ...] = ()
-    """Enumerators, with prefix, that a mode combines, where modes are bits.
-
-    Such a mode is named by all of them.
-    """
+    """Sets of enumerators, with prefix, that are the bits of one mode. It has all their names."""
     encode: Callable[[Target, BufferFacts, Encoding], tuple[Encoding, Sequence[str]]] | None = None
-    """Refine by the kernel's members how a buffer is to be read, and return remarks on it. Raises
+    """Returns the encoding of a buffer, changed by the kernel's members, and remarks. Raises
     ReadError and MissingTypeError.
     """
     layout_by_mode: bool = False
-    """Whether the place of a buffer's count depends on the mode: then no format is guessed."""
+    """Whether the place of a buffer's count depends on the mode; then no format is guessed."""
     prefix_feature: str | None = None
-    """Feature of kernels in which a prefix may come before the count; its size is in members only.
+    """Feature of the kernels in which a prefix may come before the count. Only members show its
+    size.
     """
     prefix_modes: frozenset[str] = frozenset()
-    """Modes in which there is a prefix."""
+    """Modes in which buffers have a prefix."""
     second_buffer: SecondBuffer | None = None
     object_fields: tuple[ObjectField, ...] = ()
     read_object: ObjectReader | None = None
-    """Read the values of ``object_fields``, and return lines on those that are unreadable."""
+    """Reads the values of ``object_fields``; returns them, and a line for each unreadable one."""
     record_limit: RecordLimit | None = None
     devices: tuple[Device, ...] = ()
-    """The forms of its device, of which a kernel has at most one."""
+    """The forms of its device; a kernel has at most one of them."""
     allocators: tuple[str, ...] = ()
-    """Functions of its own that allocate buffers of objects."""
+    """Its functions that allocate buffers of objects."""
     functions: tuple[str, ...] = ()
-    """Beginnings of the names of its other functions that change KCOV's state."""
+    """The starts of the names of its other functions that change KCOV's state."""
     leaves_saved_state: bool = False
     """Whether a CPU's saved mode and sequence stay when a session is restored."""
     read: Callable[[Target, State, BufferReader], tuple[object, Sequence[str]]] | None = None
-    """Read what its rules need beyond mainline's State, in a kernel that has the series: immutable
-    data, which rules find in ``state.series[feature]``, and lines on what is unreadable."""
+    """Reads further data for its rules in a kernel that has the series; returns immutable data,
+    which becomes ``state.series[feature]``, and a line for each structure that is unreadable.
+    """
     rules: tuple[Rule, ...] = ()
     rule_groups: Mapping[str, str] = field(default_factory=dict)
-    """Titles of groups of rules of its own, by the letter that their names begin with."""
+    """Titles of its groups of rules, by the first letter of their names."""
     bugs: tuple[KnownBug, ...] = ()
 
     def detect(self, target: Target, enumerators: Collection[str]) -> Variant | None:
-        """Return the form of the series that a kernel has by its types.
+        """Return the form of the series that a kernel has, None if it lacks the series.
 
         :param enumerators: the enumerators of ``enum kcov_mode``.
         """

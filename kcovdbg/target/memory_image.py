@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Formats of memory images that are not read, recognized by their first bytes, each with a way to a
-dump that is read.
+"""Formats of memory images that kcovdbg cannot read, recognized by their first bytes. Each has a
+hint how to get a dump that kcovdbg can read.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import BinaryIO, Final, NamedTuple
 
 
 class MemoryImage(NamedTuple):
-    """A format of memory images that is not read."""
+    """A format of memory images that kcovdbg cannot read."""
 
     noun: str
     hint: str
-    """How to get a dump that is read."""
+    """How to get a dump that it can read."""
 
 
-_OF_A_GUEST: Final = "virsh dump --memory-only, or QMP's dump-guest-memory"
-_TAKE_ANOTHER: Final = f"take an ELF core: of a guest by {_OF_A_GUEST}; of a machine by kdump"
+_GUEST_DUMP: Final = "virsh dump --memory-only, or QMP's dump-guest-memory"
+_TAKE_ANOTHER: Final = f"take an ELF core: of a guest by {_GUEST_DUMP}; of a machine by kdump"
 _LIBVIRT: Final = MemoryImage(
     "a guest that libvirt saved",
     "virsh restore --paused FILE, then virsh dump --memory-only DOMAIN CORE",
@@ -46,7 +46,7 @@ _MAGICS: Final = (
         MemoryImage(
             "a migration stream of QEMU (savevm, migrate)",
             f"start it paused, qemu -S -incoming 'exec:cat FILE', and dump that guest: "
-            f"{_OF_A_GUEST}",
+            f"{_GUEST_DUMP}",
         ),
     ),
     (b"LibvirtQemudSave", _LIBVIRT),
@@ -55,7 +55,7 @@ _MAGICS: Final = (
         b"QFI\xfb",
         MemoryImage(
             "a disk in QEMU's qcow2 format",
-            f"load its snapshot, qemu -loadvm NAME, and dump that guest: {_OF_A_GUEST}",
+            f"load its snapshot, qemu -loadvm NAME, and dump that guest: {_GUEST_DUMP}",
         ),
     ),
     (b"EMiL", MemoryImage("memory in LiME's format", _TAKE_ANOTHER)),
@@ -88,23 +88,24 @@ _MAGICS: Final = (
     ),
 )
 _PAGE: Final = 4096
-# Interrupt vectors of the BIOS, with which the memory of a PC starts: nearly all are in its
-# segment.
+# The memory of a PC starts with interrupt vectors. Most of them lead into the segment of the BIOS.
 _VECTORS: Final = 64
 _BIOS: Final = 0xF000
 _LEAST: Final = 1 << 20
-# Bytes of a large file that are searched for the kernel's banner.
+# Limit for the bytes of a file that are searched for the kernel's banner.
 _MOST: Final = 1 << 30
 _PIECE: Final = 1 << 20
 _BANNER: Final = re.compile(rb"Linux version \d{1,2}\.\d{1,3}\.")
-# A kernel that boots has it as well: the signature of bzImage, and that of Image.
+# Offset and signature of bzImage and of Image: kernel files have the banner as well.
 _KERNELS: Final = ((0x202, b"HdrS"), (0x38, b"ARM\x64"), (0x30, b"RISCV"))
 
 
 def find_memory_image(start: bytes) -> MemoryImage | None:
     """Return the format of a memory image by its first bytes, None for any other file."""
-    known = next((image for magic, image in _MAGICS if start.startswith(magic)), None)
-    return RAW if known is None and _has_vectors(start) else known
+    for magic, image in _MAGICS:
+        if start.startswith(magic):
+            return image
+    return RAW if _has_vectors(start) else None
 
 
 def _has_vectors(start: bytes) -> bool:
@@ -115,16 +116,16 @@ def _has_vectors(start: bytes) -> bool:
 
 
 def is_raw_memory(file: BinaryIO) -> bool:
-    """Return whether a file may be memory of a kernel without any header: whole pages, with the
-    kernel's banner in one.
+    """Return whether a file may be a kernel's memory without a header: it consists of whole pages,
+    and has the kernel's banner.
 
-    :param file: of none of the formats with a header; read to an unknown position.
+    :param file: a file in no other known format; its position is changed.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     start = file.read(_PAGE)
-    is_kernel = any(start[at:].startswith(mark) for at, mark in _KERNELS)
-    if is_kernel or size < _LEAST or size % _PAGE:
+    is_kernel_file = any(start[at:].startswith(mark) for at, mark in _KERNELS)
+    if is_kernel_file or size < _LEAST or size % _PAGE:
         return False
     before = b""
     while file.tell() < _MOST and (data := file.read(_PIECE)):

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel in the memory of a machine, or of a dump that has no VMCOREINFO: its KASLR offset, its
-VMCOREINFO, and whether a vmlinux is its image.
+"""Finds the KASLR offset and the VMCOREINFO of a kernel in memory, for machines and for dumps
+without VMCOREINFO, and checks that a vmlinux is its image.
 
-QEMU's memory is read by physical address, since with page-table isolation a CPU that was stopped in
-user space has page tables without the kernel. On x86-64 the image is found by the interrupt
-descriptor table; arm64_kernel.py finds arm64's. Other stubs: by virtual address. s390x's
-VMCOREINFO is found by its lowcore.
+QEMU's memory is read by physical address: if page-table isolation is on and a CPU was stopped in
+user space, its page tables lack the kernel. On x86-64, the interrupt descriptor table leads to the
+image; on arm64, see arm64_kernel.py; on s390x, the lowcore leads to VMCOREINFO. The memory of other
+stubs is read by virtual address.
 
-Functions take a reader of the target's memory. It must not answer from the vmlinux file, as
-debuggers do where a target lacks memory.
+Functions take a reader of the target's memory. Debuggers read memory that a target lacks from the
+vmlinux file: the reader must not do that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.target.pointer import UPPER_HALF_START
 
 CheckImage = Callable[[int, ReadMemory], None]
-"""Compare a vmlinux with the kernel in memory, by the KASLR offset; raises MismatchError."""
+"""Compares a vmlinux with the kernel in memory at a KASLR offset; raises MismatchError."""
 
 _NOTES: Final = (".notes", ".note.gnu.build-id")
 X86_ALIGNMENT: Final = 2 << 20
@@ -35,30 +35,30 @@ X86_ALIGNMENT: Final = 2 << 20
 X86_RANGE: Final = 1 << 30
 """KERNEL_IMAGE_SIZE: KASLR offsets of x86-64 are below it."""
 DIVIDE_ERROR: Final = ("asm_exc_divide_error", "divide_error")
-"""The handler of gate 0, newest name first; renamed by "x86/entry: Convert Divide Error to
+"""The names of gate 0's handler, newest first; changed by "x86/entry: Convert Divide Error to
 IDTENTRY" (in v5.8).
 """
 _GATE_SIZE: Final = 16
 BANNER: Final = b"Linux version "
-# Enough to recognize the banner; all of it is compared later.
+# Bytes of the banner by which it is searched for; all of it is compared later.
 _BANNER_START: Final = 32
 
 
 class MismatchError(TargetError):
-    """The vmlinux is not that of the target's kernel."""
+    """The vmlinux is not the image of the target's kernel."""
 
 
 def find_release(banner: bytes) -> str | None:
     """Return the release in ``linux_banner``, None when the bytes are not a banner."""
-    words = banner.split(b"\0", 1)[0].split()
+    words = banner.partition(b"\0")[0].split()
     if not banner.startswith(BANNER) or len(words) <= 2:
         return None
     return words[2].decode("utf-8", "backslashreplace")
 
 
 def read_banner(image: ElfFile) -> tuple[int, bytes]:
-    """Return the address and the bytes of ``linux_banner`` of a vmlinux; no bytes when it has
-    none.
+    """Return the address and the bytes of ``linux_banner`` in a vmlinux; no bytes if it has no
+    such symbol.
     """
     symbol = image.symbols.find("linux_banner")
     if symbol is None:
@@ -68,12 +68,12 @@ def read_banner(image: ElfFile) -> tuple[int, bytes]:
 
 
 def check_image(image: ElfFile, offset: int, read: ReadMemory) -> None:
-    """Check that a vmlinux is that of the target's kernel, by ``linux_banner`` and build ID.
+    """Check that a vmlinux is the image of the target's kernel, by ``linux_banner`` and build ID.
 
     :param offset: the KASLR offset.
     :param read: reads the target's memory.
-    :raises MismatchError: when it is not.
-    :raises ReadError: when the target has neither.
+    :raises MismatchError: when it is another kernel's.
+    :raises ReadError: when neither of them can be read.
     """
     banner, ours = read_banner(image)
     spans: list[tuple[int, int]] = []
@@ -113,8 +113,9 @@ def check_image(image: ElfFile, offset: int, read: ReadMemory) -> None:
 
 
 def _search_offset(image: ElfFile, read: ReadMemory) -> int | None:
-    """Search for ``linux_banner`` at every KASLR offset that a kernel of this machine can have;
-    None when it is at none.
+    """Search for ``linux_banner`` at each KASLR offset that a kernel of this machine can have.
+
+    :return: the offset, None when it is not found.
     """
     address, banner = read_banner(image)
     start = banner[:_BANNER_START]
@@ -135,7 +136,7 @@ def find_offset(image: ElfFile, read: ReadMemory, candidates: Iterable[int]) -> 
 
     :param read: reads the target's memory.
     :param candidates: offsets to try first.
-    :raises TargetError: when the kernel of the vmlinux is at none that it can have.
+    :raises TargetError: when the kernel of the vmlinux is at none of the possible offsets.
     """
     failure: TargetError | ReadError | None = None
     for offset in dict.fromkeys((*candidates, 0)):
@@ -173,7 +174,7 @@ SYMBOLS: Final = (*DIVIDE_ERROR, *_NAMES)
 _MAX_VMCOREINFO: Final = 1 << 16
 # __START_KERNEL_map
 _IMAGE_START: Final = 0xFFFF_FFFF_8000_0000
-# linux_banner is read-only data, and is searched for so far behind the text of an image.
+# Bytes from the text of an image in which linux_banner, which is read-only data, is searched for.
 _MAX_IMAGE: Final = 256 << 20
 _MAX_BANNER: Final = 512
 
@@ -188,25 +189,26 @@ class NotBootedError(TargetError):
 
 
 # QEMUCPUState (target/i386/arch_dump.c): version and size, 18 general registers, ten segments of 24
-# bytes of which the base is the last word, cr0 to cr4. Version 1 has had kernel_gs_base behind them
-# since QEMU 3.0.
+# bytes with the base in the last word, cr0 to cr4; since QEMU 3.0 also kernel_gs_base.
 _QEMU_HEADER: Final = struct.Struct("<II")
 _QEMU_VERSION: Final = 1
 _IDT_BASE: Final = _QEMU_HEADER.size + 18 * 8 + 9 * 24 + 16
-# The base, and cr0 to cr4.
+# The base of the last segment, which is the IDT, and cr0 to cr4.
 _REGISTERS: Final = struct.Struct("<6Q")
 
 
 class CpuRegisters(NamedTuple):
-    """The registers of x86-64 that a kernel is found by."""
+    """The registers of an x86-64 CPU by which the kernel is found."""
 
     idt: int
     cr3: int
     cr4: int
 
     def translate(self, read: ReadMemory, address: int) -> int | None:
-        """Return the physical address of a virtual one by the page tables of the CPU, None when it
+        """Return the physical address for a virtual address by the CPU's page tables, None when it
         is not mapped.
+
+        :param read: reads physical memory.
         """
         table = self.cr3 & _ADDRESS
         levels = 5 if self.cr4 & _CR4_LA57 else 4
@@ -227,15 +229,14 @@ class CpuRegisters(NamedTuple):
     def find_kernel(
         self, where: str, physical: ReadMemory, symbols: Mapping[str, int], check: CheckImage
     ) -> bytes:
-        """Return the VMCOREINFO of the kernel in a machine, whose KASLR offset is found by the
-        interrupt descriptor table.
+        """Return the VMCOREINFO of the kernel in a machine.
 
-        :param where: what messages call the machine.
+        :param where: the machine's name in messages.
         :param physical: reads physical memory.
         :param symbols: addresses of :data:`SYMBOLS` in the vmlinux.
-        :param check: compares the image, before variables of the kernel are read.
-        :raises NotBootedError: when it is too early in its boot.
-        :raises MismatchError: when it is another kernel.
+        :param check: compares the image with the vmlinux, before variables of the kernel are read.
+        :raises NotBootedError: when the kernel has not booted far enough.
+        :raises MismatchError: when the machine has another kernel.
         :raises TargetError: when the kernel cannot be described.
         """
         try:
@@ -243,8 +244,8 @@ class CpuRegisters(NamedTuple):
         except TargetError:
             if not self.cr3 & _PTI_SWITCH:
                 raise
-            # The CPU may have been stopped in user space, with the page table that lacks most of
-            # the kernel. Tried second: without page-table isolation, this page is not a page table.
+            # The CPU may have been stopped in user space, whose page table lacks most of the
+            # kernel: try the kernel's page table. Without page-table isolation there is none.
             with contextlib.suppress(TargetError):
                 cpu = self._replace(cr3=self.cr3 & ~_PTI_SWITCH)
                 return _find_by_tables(where, cpu, physical, symbols, check)
@@ -252,7 +253,7 @@ class CpuRegisters(NamedTuple):
 
 
 def find_qemu_cpus(notes: Iterable[Note]) -> Iterator[CpuRegisters]:
-    """Yield the CPUs among the notes of an x86 guest's dump, in their order."""
+    """Yield the CPUs in the notes of an x86 guest's dump, in the order of the notes."""
     for note in notes:
         if note.name != "QEMU" or len(note.desc) < _IDT_BASE + _REGISTERS.size:
             continue
@@ -263,14 +264,14 @@ def find_qemu_cpus(notes: Iterable[Note]) -> Iterator[CpuRegisters]:
 
 
 def is_before_kernel(text: str) -> bool:
-    """Return whether QEMU's ``info registers`` are of an x86 CPU that is not in 64-bit mode, as in
+    """Return whether QEMU's ``info registers`` shows an x86 CPU that is not in 64-bit mode, as in
     firmware.
     """
     return re.search(r"\bEIP=", text) is not None
 
 
 def parse_registers(text: str) -> CpuRegisters | None:
-    """Parse QEMU's ``info registers`` of x86-64; return None when it is of another machine."""
+    """Parse QEMU's ``info registers`` of x86-64; return None for another machine."""
     idt = re.search(r"\bIDT=\s*([0-9a-f]{16}) ", text)
     cr3 = re.search(r"\bCR3=([0-9a-f]{16})\b", text)
     cr4 = re.search(r"\bCR4=([0-9a-f]{1,16})\b", text)
@@ -280,9 +281,9 @@ def parse_registers(text: str) -> CpuRegisters | None:
 
 
 def make_virtual_reader(find: Callable[[int], int | None], physical: ReadMemory) -> ReadMemory:
-    """Return a reader of virtual memory, within one mapping at a time.
+    """Return a reader of virtual memory. A read must not cross from one mapping into another.
 
-    :param find: returns the physical address of a virtual one, None when it is not mapped.
+    :param find: returns the physical address for a virtual address, None when it is not mapped.
     """
 
     def read(address: int, size: int) -> bytes:
@@ -314,10 +315,10 @@ def _find_by_tables(
         raise TargetError(
             f"the vmlinux has no symbol {DIVIDE_ERROR[0]}", hint="is it a kernel for x86-64?"
         )
-    # In struct gate_struct.
+    # The address is in two members of struct gate_struct.
     handler = int.from_bytes(gate[0:2] + gate[6:12], "little")
     early = symbols.get("early_idt_handler_array")
-    # The table of what loads the kernel, or the kernel's before idt_setup_traps().
+    # The table is the boot loader's, or the kernel's before idt_setup_traps().
     if handler < UPPER_HALF_START or (early is not None and (handler - early) % X86_ALIGNMENT == 0):
         raise NotBootedError(
             f"the kernel at {where} is still booting", hint="let it run, then try again"
@@ -355,7 +356,7 @@ def _make_read_error(error: ReadError) -> NotBootedError:
 
 
 def _search_release(virtual: ReadMemory, handler: int) -> str | None:
-    """Return the release of the kernel that an address in its text leads to."""
+    """Return the release of a kernel by an address in its text, None when it is not found."""
     start = handler - handler % X86_ALIGNMENT
     rest = b""
     for address in range(start, start + _MAX_IMAGE, X86_ALIGNMENT):
@@ -365,7 +366,7 @@ def _search_release(virtual: ReadMemory, handler: int) -> str | None:
             return None
         position = data.find(BANNER)
         while position >= 0:
-            # The text of a message that prints it has no version.
+            # A message that prints the release has the same start, but no version.
             release = find_release(data[position : position + _MAX_BANNER])
             if release is not None and release[:1].isdigit():
                 return release
@@ -385,8 +386,8 @@ def _make_vmcoreinfo(
     """Build the part of VMCOREINFO that is needed to translate addresses, for a kernel without
     CONFIG_VMCORE_INFO.
 
-    :param base: ``phys_base``, for a reader of physical memory.
-    :return: None when the vmlinux or the kernel lacks what it needs.
+    :param base: ``phys_base``; needed if physical memory is read.
+    :return: None when the vmlinux lacks symbols, or the kernel its banner.
     """
     if "linux_banner" not in symbols or "init_top_pgt" not in symbols:
         return None
@@ -405,7 +406,7 @@ def _make_vmcoreinfo(
 
 
 def describe_virtual(virtual: ReadMemory, symbols: Mapping[str, int], offset: int) -> bytes:
-    """Return the VMCOREINFO of a kernel whose virtual memory is read, or the part that this takes.
+    """Return the VMCOREINFO of a kernel whose virtual memory is read, or the part that this needs.
 
     :raises TargetError: when the kernel cannot be described.
     """
@@ -424,8 +425,8 @@ def read_vmcoreinfo(virtual: ReadMemory, symbols: Mapping[str, int], offset: int
     :param virtual: reads virtual memory.
     :param symbols: addresses of :data:`SYMBOLS` in the vmlinux.
     :param offset: the KASLR offset.
-    :raises NotBootedError: when the kernel has not filled it yet.
-    :raises TargetError: when the kernel has none.
+    :raises NotBootedError: when the kernel has not filled in its VMCOREINFO yet.
+    :raises TargetError: when the kernel has no VMCOREINFO.
     """
     try:
         if "vmcoreinfo_data" not in symbols or "vmcoreinfo_size" not in symbols:
@@ -441,7 +442,7 @@ def read_vmcoreinfo(virtual: ReadMemory, symbols: Mapping[str, int], offset: int
             )
         text = b""
         while len(text) < size:
-            # It need not be contiguous in physical memory.
+            # Its pages need not be contiguous in physical memory.
             address = data + len(text)
             text += virtual(address, min(size - len(text), PAGE_SIZE - address % PAGE_SIZE))
     except ReadError as error:
@@ -454,23 +455,24 @@ def read_vmcoreinfo(virtual: ReadMemory, symbols: Mapping[str, int], offset: int
     return text
 
 
-# The member vmcore_info of struct lowcore (arch/s390/include/asm/lowcore.h), which dumpers read at
-# this address; odd while the kernel boots.
+# Address of the member vmcore_info of struct lowcore (arch/s390/include/asm/lowcore.h), which
+# dumpers read. Its value is odd while the kernel boots.
 _VMCORE_INFO: Final = 0x0E0C
-# VMCOREINFO_BYTES and the head of a note, in whole pages.
+# VMCOREINFO_BYTES and the header of a note, in whole pages.
 _NOTE_SIZE: Final = 2 * PAGE_SIZE
 
 
 def read_lowcore_vmcoreinfo(read: ReadMemory) -> bytes:
-    """Return the VMCOREINFO of an s390x kernel, whose address is in its lowcore: QEMU's dumps have
-    no note of it.
+    """Return the VMCOREINFO of an s390x kernel, whose lowcore has the address of a note with it.
+    QEMU's dumps do not have this note.
 
-    :param read: reads physical memory; raises ReadError where there is none.
-    :raises TargetError: when there is none.
+    :param read: reads physical memory; raises ReadError for memory that does not exist.
+    :raises TargetError: when the kernel has no VMCOREINFO.
     """
     try:
         address = int.from_bytes(read(_VMCORE_INFO, 8), "big")
-        data = b"" if not address or address & 1 else read(address, _NOTE_SIZE)
+        is_set = address and not address & 1
+        data = read(address, _NOTE_SIZE) if is_set else b""
     except ReadError as error:
         raise TargetError(
             f"could not read the lowcore: {error}", hint="the dump may be truncated or damaged"

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Pointers found in a kernel's memory: their tags, their checks, and the lists that they link,
-walked with bounds.
+"""Pointers in a kernel's memory: tags, checks, and walks of lists, which end at damage.
 
-Reading a bad pointer need not fault: a QEMU dump without paging has physical memory at small
-addresses.
+A pointer must be checked, as a read by a bad one need not fault: a QEMU dump without paging has
+physical memory at small addresses.
 
-The top byte of an arm64 kernel's pointer may be a tag of KASAN's, which loads and stores ignore. It
-is removed where pointers are read, by :func:`read_pointer`, :func:`strip_tag` and
-:class:`~kcovdbg.target.struct_layout.BlockLayout`: everything above knows an object by one address,
-the one that debuggers take.
+On arm64, the top byte of a pointer may be a tag of KASAN, which loads and stores ignore.
+:func:`read_pointer`, :func:`strip_tag` and :class:`~kcovdbg.target.struct_layout.BlockLayout` drop
+it. So an object has one address everywhere else, which debuggers accept.
 """
 
 from __future__ import annotations
@@ -26,24 +24,23 @@ UPPER_HALF_START: Final = 0xFF00_0000_0000_0000
 """The lowest address of a kernel in the upper half: five-level page tables (x86-64, riscv64) and
 52-bit addresses (arm64) have room for 56 bits at most.
 """
-# The bits below the tag that are set in all addresses of arm64 kernels, which have 52 bits at most:
-# a pointer that lacks one is damaged.
+# The bits below the tag: all are set in addresses of arm64 kernels, which have 52 bits at most.
 _ARM64_UPPER: Final = 0xF << 52
 _TAG_SHIFT: Final = 56
-# CONFIG_KASAN_SW_TAGS, since Linux kernel commit 7f94ffbc4c6a ("kasan: add hooks implementation for
-# tag-based mode") (in v5.0): tags of 8 bits, by the callback of the compiler's own code. No other
-# kernel has it.
+# A symbol of kernels with CONFIG_KASAN_SW_TAGS only, and the bits of a tag in the top byte; since
+# Linux kernel commit 7f94ffbc4c6a ("kasan: add hooks implementation for tag-based mode") (in v5.0).
 _SOFTWARE_TAGS: Final = ("__hwasan_tag_memory", 0xFF)
-# CONFIG_KASAN_HW_TAGS, since 2e903b914797 ("kasan, arm64: implement HW_TAGS runtime") (in v5.11):
-# the tags of the Memory Tagging Extension, whose 4 bits have set ones above them.
+# The same of CONFIG_KASAN_HW_TAGS, which uses the Memory Tagging Extension; since Linux kernel
+# commit 2e903b914797 ("kasan, arm64: implement HW_TAGS runtime") (in v5.11). The bits above the tag
+# are set.
 _HARDWARE_TAGS: Final = ("kasan_init_hw_tags", 0x0F)
-# Linux kernel commit 8028caaca7a8 ("kasan: add and integrate kasan boot parameters") (in v5.11):
-# off without the extension.
+# A static key that is off on machines without the extension; since Linux kernel commit 8028caaca7a8
+# ("kasan: add and integrate kasan boot parameters") (in v5.11).
 _FLAG: Final = "kasan_flag_enabled"
 
 
 def find_pointer_tag(target: Target) -> int:
-    """Return the bits of a kernel's pointers that are a tag; 0 for a kernel without."""
+    """Return the bits of a kernel's pointers that hold a tag; 0 for a kernel without tags."""
     if target.machine != "aarch64":
         return 0
     for name, bits in (_SOFTWARE_TAGS, _HARDWARE_TAGS):
@@ -51,7 +48,9 @@ def find_pointer_tag(target: Target) -> int:
             target.symbol(name)
         except MissingSymbolError:
             continue
-        return bits << _TAG_SHIFT if _is_kasan_enabled(target) else 0
+        if _is_kasan_enabled(target):
+            return bits << _TAG_SHIFT
+        break
     return 0
 
 
@@ -66,14 +65,15 @@ def _is_kasan_enabled(target: Target) -> bool:
 
 
 def strip_tag(target: Target, pointer: int) -> int:
-    """Return the address that a pointer stored in the kernel's memory leads to: the pointer itself
-    in kernels without tags.
-    """
-    return pointer | target.pointer_tag if pointer & _ARM64_UPPER == _ARM64_UPPER else pointer
+    """Return the address in a pointer that is stored in the kernel's memory."""
+    if pointer & _ARM64_UPPER != _ARM64_UPPER:
+        # User space has such pointers, and damage.
+        return pointer
+    return pointer | target.pointer_tag
 
 
 def tagged_pointers(target: Target, address: int) -> Iterator[int]:
-    """Yield all pointers that lead to an address: one with each tag."""
+    """Yield all pointers to an address, one for each tag."""
     tag = target.pointer_tag
     if not tag:
         yield address
@@ -83,7 +83,7 @@ def tagged_pointers(target: Target, address: int) -> Iterator[int]:
 
 
 def is_kernel_pointer(target: Target, address: int, alignment: int | None = None) -> bool:
-    """Return whether this can be the address of a structure in the kernel.
+    """Return whether an address can be that of a structure in the kernel.
 
     :param alignment: in bytes; a word by default.
     """
@@ -91,7 +91,7 @@ def is_kernel_pointer(target: Target, address: int, alignment: int | None = None
 
 
 def check_pointer(target: Target, address: int, what: str, alignment: int | None = None) -> None:
-    """Check that this can be the address of a structure in the kernel.
+    """Check that an address can be that of a structure in the kernel.
 
     :param what: the structure, for the message.
     :raises PointerError: when it cannot.
@@ -138,6 +138,7 @@ def read_words(target: Target, address: int, count: int) -> tuple[int, ...]:
     return struct.unpack(f"{order}{count}{code}", target.read(address, count * target.word_size))
 
 
+# Limit for the remarks of a walk.
 _SHOWN: Final = 40
 
 
@@ -149,7 +150,7 @@ class Remarks(list[str]):
         self._more = 0
 
     def note(self, remark: str) -> None:
-        """Add a remark, or count it when there are many."""
+        """Add a remark; when there are many, only count it."""
         if len(self) < _SHOWN:
             self.append(remark)
             return

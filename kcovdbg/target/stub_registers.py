@@ -12,27 +12,28 @@ from kcovdbg.elf.header import EM_AARCH64, EM_X86_64
 PtRegs = Mapping[str, Any]
 """Values of the members of ``struct pt_regs``."""
 
-# struct elf_prstatus of 64-bit machines: pr_pid, pr_reg, and behind it pr_fpvalid.
+# struct elf_prstatus of 64-bit machines has pr_pid, pr_reg, and pr_fpvalid at its end.
 _PID_OFFSET: Final = 32
 PRSTATUS_REGISTERS: Final = 112
-"""Offset of pr_reg, whose words are laid out as ``struct pt_regs`` on x86-64 and ``struct
+"""Offset of pr_reg, which has the layout of ``struct pt_regs`` on x86-64, and of ``struct
 user_pt_regs`` on arm64.
 """
+# Size of pr_fpvalid, aligned.
 _TAIL: Final = 8
 
 
 class StubRegisters(NamedTuple):
-    """The registers of a machine, and how they are decoded."""
+    """The registers of a machine, and their decoder."""
 
     names: tuple[str, ...]
     """GDB's names of the registers, in the order of its packet; empty for an unknown machine."""
     packet: struct.Struct
-    """The start of its ``g`` packet, up to what unwinding needs."""
+    """The start of its ``g`` packet, with the registers that unwinding needs."""
     pc: str
     """The program counter's member of ``struct pt_regs``."""
     make_pt_regs: Callable[[tuple[int, ...]], dict[str, Any]]
     prstatus: tuple[str, ...]
-    """The registers in pr_reg by these names; 0 stands for one that the stub does not have."""
+    """The registers of pr_reg, in GDB's names; "0" stands for a register that the stub lacks."""
     stops_before_write: bool
     """Whether a watchpoint stops a CPU before the instruction that writes; otherwise after it."""
 
@@ -44,12 +45,15 @@ class StubRegisters(NamedTuple):
         return self.packet.pack(*values)
 
     def _unpack(self, registers: bytes) -> tuple[int, ...]:
-        return self.packet.unpack_from(registers) if len(registers) >= self.packet.size else ()
+        if len(registers) < self.packet.size:
+            return ()
+        return self.packet.unpack_from(registers)
 
     def parse(self, registers: bytes) -> PtRegs:
-        """Return registers by the members of ``struct pt_regs``.
+        """Return registers as members of ``struct pt_regs``.
 
-        :param registers: as a stub sends them; empty gives nothing.
+        :param registers: as a stub sends them.
+        :return: nothing if the packet is too short.
         """
         values = self._unpack(registers)
         return self.make_pt_regs(values) if values else {}
@@ -60,14 +64,16 @@ class StubRegisters(NamedTuple):
 
     def parse_before(self, registers: bytes) -> PtRegs:
         """Return registers as :meth:`parse` does, with the program counter in the instruction
-        before.
+        before it.
         """
         found = self.parse(registers)
-        return {**found, self.pc: found[self.pc] - 1} if found else {}
+        if not found:
+            return {}
+        return {**found, self.pc: found[self.pc] - 1}
 
     def make_prstatus(self, cpu: int, registers: bytes) -> bytes | None:
-        """Return the ``struct elf_prstatus`` that a dump by QEMU would have, None when the
-        registers are unknown.
+        """Return the ``struct elf_prstatus`` of a CPU as in QEMU's dumps, None when the registers
+        are unknown.
         """
         values = self._unpack(registers)
         if not values:
@@ -82,9 +88,8 @@ class StubRegisters(NamedTuple):
 
 
 _X86_NAMES: Final = tuple(
-    (
-        "rax rbx rcx rdx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 rip eflags cs ss ds es fs gs"
-    ).split()
+    "rax rbx rcx rdx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 rip eflags cs ss ds es fs "
+    "gs".split()
 )
 _X86_PT_REGS: Final = tuple(
     "ax bx cx dx si di bp sp r8 r9 r10 r11 r12 r13 r14 r15 ip flags".split()
@@ -104,7 +109,7 @@ _MACHINES: Final = {
         _X86_PRSTATUS,
         stops_before_write=False,
     ),
-    # This is struct user_pt_regs but for the size of the last one.
+    # The packet has the layout of struct user_pt_regs, but the last register has 4 bytes.
     EM_AARCH64: StubRegisters(
         _ARM64_NAMES,
         struct.Struct("<33QI"),
@@ -125,7 +130,7 @@ _UNKNOWN: Final = StubRegisters(
 
 
 def stub_registers_of(machine: int) -> StubRegisters:
-    """Return the registers of a machine; an unknown one has none.
+    """Return the registers of a machine, without any for an unknown machine.
 
     :param machine: ``e_machine``.
     """

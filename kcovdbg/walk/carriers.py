@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Carriers of a common handle besides tasks: vhost workers and queued packets.
+"""Finds the carriers of a common handle besides tasks: vhost workers and queued packets.
 
-They are found behind descriptors and in each CPU's backlog. Carriers that only a driver refers to
-are not found, so the list is never known to be complete.
+The search follows descriptors and each CPU's backlog. Carriers that only a driver refers to are not
+found: the list may be incomplete.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kcovdbg.target.struct_layout import find_kernel_symbol, find_member
 from kcovdbg.target.target import Member, Target
 from kcovdbg.walk.files import FileWalk
 
-# A queue is bounded by its socket's buffer; a list longer than that is damage.
+# A socket's buffer limits its queue: a longer list is damaged.
 _MAX_PACKETS: Final = 1 << 16
 _MAX_QUEUES: Final = 1 << 10
 _SOCKET_QUEUES: Final = (
@@ -34,7 +34,7 @@ _SOCKET_QUEUES: Final = (
     ("sk_error_queue", "error"),
 )
 _CPU_QUEUES: Final = ("input_pkt_queue", "process_queue")
-# Devices whose private_data begins with, or has, a struct vhost_dev.
+# For each file_operations of a vhost device, the type of private_data and its struct vhost_dev.
 _VHOST_FILES: Final = (
     ("vhost_net_fops", "struct vhost_net", "dev"),
     ("vhost_vsock_fops", "struct vhost_vsock", "dev"),
@@ -44,7 +44,7 @@ _VHOST_FILES: Final = (
 
 
 class CarrierWalk:
-    """One walk over everything that may carry a handle."""
+    """Finds the carriers in one look at a kernel."""
 
     def __init__(self, target: Target, tasks: Iterable[TaskFields]) -> None:
         self._target = target
@@ -67,12 +67,18 @@ class CarrierWalk:
         return read_pointer(self._target, address + self._target.member(type_name, path).offset)
 
     def _open_files(self, operations: Iterable[str]) -> Iterator[tuple[str, str, int]]:
-        # Without a symbol it is not built in, and no such module is loaded.
-        symbols = ((name, find_kernel_symbol(self._target, name)) for name in operations)
-        known = {symbol.address: name for name, symbol in symbols if symbol is not None}
-        if known:
-            for found, descriptor, private in self._files.for_each_file(self._tasks, known.keys()):
-                yield known[found], descriptor, private
+        """Yield the open files with some ``file_operations``: the symbol of these, the descriptor,
+        and ``private_data``.
+        """
+        names: dict[int, str] = {}
+        for name in operations:
+            symbol = find_kernel_symbol(self._target, name)
+            # A driver without the symbol is not built in, and its module is not loaded.
+            if symbol is not None:
+                names[symbol.address] = name
+        if names:
+            for found, descriptor, private in self._files.for_each_file(self._tasks, names.keys()):
+                yield names[found], descriptor, private
 
     # vhost.
 
@@ -129,8 +135,8 @@ class CarrierWalk:
                 yield Carrier(VHOST, worker, number, place, pid)
 
     def _worker_pid(self, worker: int) -> int | None:
-        """Return the thread of a worker: since v6.4 a vhost_task, or a kernel thread where the
-        kernel offers both.
+        """Return the thread of a worker: since v6.4 a vhost_task; on kernels that offer both kinds,
+        it may be a kernel thread.
         """
         target = self._target
         try:
@@ -164,8 +170,8 @@ class CarrierWalk:
                 return carrier, read_pointer(target, packet + following.offset)
 
             try:
-                # struct sk_buff_head begins as a struct sk_buff does. One without a link was not
-                # initialized.
+                # A struct sk_buff_head has the first members of a struct sk_buff. A head without a
+                # link was never initialized.
                 first = read_pointer(target, head + following.offset) or head
                 problem = yield from follow_chain(first, head, read_packet, _MAX_PACKETS)
             except ReadError as error:

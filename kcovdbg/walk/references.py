@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Every ``struct kcov``, found by each road of kcov-abi.md 10, and the references to it."""
+"""Finds every ``struct kcov`` in each way of kcov-abi.md 10, and the references to it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from kcovdbg.walk.structure_cache import StructureCache
 
 
 def _find_lack(target: Target, objects: Mapping[int, Kcov]) -> Mapping[Source, Lack]:
-    """Return which of some objects, and which counts of their buffers, could not be read."""
+    """Return a line for each object, and for each count of a buffer, that could not be read."""
     unread: list[str] = []
     uncounted: list[str] = []
     for address, kcov in objects.items():
         if kcov.fields is None:
-            # A pointer that leads to no kernel address is damage, which rules report.
-            unread += kcov.errors[:1] if is_kernel_pointer(target, address) else ()
+            # A pointer that is not a kernel address is damage, which rules report.
+            if is_kernel_pointer(target, address):
+                unread.append(kcov.errors[0])
         elif kcov.fields.area and kcov.count is None:
             if any(error.startswith(BITMAP_LEFT) for error in kcov.errors):
                 continue
@@ -45,9 +46,9 @@ def _find_lack(target: Target, objects: Mapping[int, Kcov]) -> Mapping[Source, L
 
 
 class ReferenceWalk:
-    """The references in one look at a kernel.
+    """Finds the objects in one look at a kernel, and the references to them.
 
-    :param searches_slab: whether to search slab memory for objects that nothing leads to.
+    :param searches_slab: whether to search slab memory for objects without a known reference.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class ReferenceWalk:
         return Reading(objects, {**self._lacking, **_find_lack(self._target, objects)})
 
     def _add(self, kcov: int, road: str, reference: Reference | None = None) -> None:
-        """Add one road to an object."""
+        """Add an object, or a way in which it was found, with the reference that leads to it."""
         if road not in self._roads[kcov]:
             self._roads[kcov].append(road)
         if reference is not None:
@@ -89,7 +90,7 @@ class ReferenceWalk:
         for task in self._sessions.with_state:
             fields = task.fields
             if fields.kcov:
-                # _add_enabled() counts a local session's reference, by the object's `t`.
+                # _add_enabled() adds the reference of a local session, by the object's `t`.
                 reference = None
                 if task.session.is_section:
                     reference = Reference("section", 1, fields.pid, cpu=fields.cpu)
@@ -115,58 +116,62 @@ class ReferenceWalk:
                 self._errors[saved.kcov] += session.errors
 
     def _add_files(self) -> None:
+        # A file has one reference, however many descriptors and mappings lead to it.
         counted: set[int] = set()
-        per_mapping = self._layout.traits.counts_mappings
         for file in self._cache.files.found:
             kind = "vma" if file.fd is None else "fd"
-            is_first = file.file not in counted
+            counts = is_first = file.file not in counted
             counted.add(file.file)
-            counts = is_first
-            if per_mapping and kind == "vma":
-                # The mapping has a reference of its own besides the file's.
+            if kind == "vma" and self._layout.traits.counts_mappings:
+                # The mapping has a reference of its own.
                 counts = is_first or not file.is_repeated
                 if is_first:
-                    # Nothing else shows the file's reference.
+                    # The file has no descriptor: only the mapping shows the file's reference.
                     self._add(file.kcov, kind, Reference("fd", 1, file=file.file))
             reference = Reference(kind, int(counts), file.pid, file.fd, file.file, file.start)
             self._add(file.kcov, kind, reference)
 
     def _add_enabled(self, address: int) -> None:
-        """Add the reference for the task that an object is enabled for: it has one while ``t`` is
-        set (kcov-abi.md K1).
+        """Add the reference of the task that an object is enabled for. The object has it while
+        ``t`` is set (kcov-abi.md K1).
         """
         fields = self._cache.kcov_or_none(address)
+        if fields is None or not fields.task:
+            return
         references = self._references[address]
-        is_known = any(found.kind == "task" for found in references)
-        if fields is not None and fields.task and not is_known:
-            references.insert(0, Reference("task", 1, self._cache.owner(fields.task)[0]))
+        if not any(found.kind == "task" for found in references):
+            pid, _, _ = self._cache.owner(fields.task)
+            references.insert(0, Reference("task", 1, pid))
 
     def _add_unreferenced(self) -> None:
-        """Add files that no table or mapping shows, and objects that nothing leads to."""
+        """Search slab memory for files without a descriptor or mapping, and for objects without a
+        reference, if any seem to be missing.
+        """
         if self._layout.kcov is None or not self._layout.kcov.has("area"):
-            # Then the owner of a buffer is unknown.
+            # The object of a buffer is then unknown.
             return
         allocators = user_allocators()
         buffers = {area.start for area in self._cache.kcov_areas if area.allocator in allocators}
         lost = buffers - self._known_areas()
         if not lost and not any(map(self._is_unbalanced, self._roads)):
             return
-        slab, why = None, "slab memory was not searched"
-        if self._searches_slab:
-            # Preparing the search reads types of compilation units that nothing else needs.
-            slab, why = self._target.slab, "this target cannot search slab memory"
-        if slab is None:
-            line = f"{why}: files that no process holds are not found"
-            self._lacking[Source.SLAB] = Lack((line,), is_total=True)
-        else:
+        # Preparing the search reads types that nothing else needs.
+        slab = self._target.slab if self._searches_slab else None
+        if slab is not None:
             self._add_unlisted_files(slab)
             lost = buffers - self._known_areas()
             if lost:
                 self._add_slab_objects(slab, lost)
                 lost = buffers - self._known_areas()
-        lines = (
+        else:
+            why = "slab memory was not searched"
+            if self._searches_slab:
+                why = "this target cannot search slab memory"
+            line = f"{why}: files that no process holds are not found"
+            self._lacking[Source.SLAB] = Lack((line,), is_total=True)
+        lines = [
             f"no readable struct kcov refers to the buffer at {area:#x}" for area in sorted(lost)
-        )
+        ]
         self._lacking[Source.LOST] = Lack(tuple(lines))
 
     def _known_areas(self) -> set[int]:
@@ -179,6 +184,7 @@ class ReferenceWalk:
         return found
 
     def _is_unbalanced(self, address: int) -> bool:
+        """Return whether an object has more references than were found."""
         fields = self._cache.kcov_or_none(address)
         found = sum(reference.counts for reference in self._references[address])
         return fields is not None and (fields.refcount or 0) > found
@@ -200,16 +206,18 @@ class ReferenceWalk:
         if walk.unread:
             self._lacking[Source.SLAB] = Lack((*self._lacking[Source.SLAB].lines, *walk.unread))
         for file in sorted(extra, key=lambda file: walk.is_released(file.file)):
-            # A file that is about to be closed still has its reference; a freed one has none, and
-            # its object may be freed as well.
-            is_missing = file.kcov in self._roads and self._is_unbalanced(file.kcov)
-            if is_missing or not walk.is_released(file.file):
+            # A released file still has its reference until it is closed. It is then freed, and its
+            # object may be: it counts only for an object that lacks a reference.
+            lacks_reference = file.kcov in self._roads and self._is_unbalanced(file.kcov)
+            if lacks_reference or not walk.is_released(file.file):
                 self._add(file.kcov, "file", Reference("fd", 1, file=file.file))
                 self._add_enabled(file.kcov)
 
     def _add_slab_objects(self, slab: SlabSource, areas: set[int]) -> None:
-        """Add what looks like the ``struct kcov`` of a buffer to which nothing leads (kcov-abi.md
-        10.7).
+        """Add slab objects that look like the ``struct kcov`` of a buffer without a known object
+        (kcov-abi.md 10.7).
+
+        :param areas: such buffers.
         """
         layout = self._layout.kcov
         assert layout is not None

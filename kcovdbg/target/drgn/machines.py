@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""QEMU guests that are read through QMP, and machines behind a GDB stub: their drgn Programs and
-targets.
-"""
+"""Opens QEMU guests through QMP, and machines behind a GDB stub, as drgn Programs and targets."""
 
 from __future__ import annotations
 
@@ -45,10 +43,10 @@ from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.missing_vmcoreinfo import MismatchError, NotBootedError, find_offset
 from kcovdbg.target.qmp import Qmp
 from kcovdbg.target.rsp import RspClient, Stub
-from kcovdbg.target.stub_registers import stub_registers_of
+from kcovdbg.target.stub_registers import PtRegs, stub_registers_of
 from kcovdbg.target.watchpoints import StubWatchpoints
 
-# Seconds to wait for the kernel of a guest that boots, and between looks at it.
+# Seconds to wait for the kernel of a guest that boots, and between two attempts.
 _BOOT_PATIENCE: Final = 30.0
 _BOOT_INTERVAL: Final = 0.2
 _MAX_CPUS: Final = 4096
@@ -77,15 +75,16 @@ def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
             is_direct = qmp.peer_memory_is_readable()
             is_described = bool(prog.flags & drgn.ProgramFlags.IS_LINUX_KERNEL)
             if not is_described or not is_direct:
-                # The Program that drgn makes of a guest takes no VMCOREINFO, and has no limit of
-                # time for the monitor.
-                vmcoreinfo = (
-                    prog["VMCOREINFO"].string_() if is_described else _find_vmcoreinfo(qmp, files)
-                )
-                found = drgn.Program(prog.platform)
-                add_memory(found, physical_memory(prog) if is_direct else qmp.read_physical)
-                found.set_linux_kernel_custom(vmcoreinfo, True)
-                prog = found
+                # drgn's own Program of a guest cannot be given a VMCOREINFO, and waits for the
+                # monitor without a limit.
+                read = physical_memory(prog) if is_direct else qmp.read_physical
+                if is_described:
+                    vmcoreinfo = prog["VMCOREINFO"].string_()
+                else:
+                    vmcoreinfo = _find_vmcoreinfo(qmp, files)
+                prog = drgn.Program(prog.platform)
+                add_memory(prog, read)
+                prog.set_linux_kernel_custom(vmcoreinfo, True)
             if not is_described:
                 notes.append(
                     "QEMU has no VMCOREINFO; the kernel was found by its interrupt descriptor table"
@@ -93,8 +92,8 @@ def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
             if not is_direct:
                 notes.append(
                     "memory is read through QEMU's monitor, which is a thousand times slower: "
-                    "run kcovdbg as root or as QEMU's "
-                    "user, on the same machine, with a unix socket, to read it directly"
+                    "run kcovdbg as root or as QEMU's user, on the same machine, with a unix "
+                    "socket, to read it directly"
                 )
             files = of_build(files, vmcoreinfo_of(prog).get("BUILD-ID"))
             notes += load_symbols(prog, files)
@@ -113,10 +112,8 @@ def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
 
 
 def _find_vmcoreinfo(qmp: Qmp, files: Sequence[DebugFile]) -> bytes:
-    """Return the VMCOREINFO in the guest's memory: QEMU may not have it, and does not send it over
-    TCP.
-
-    Waits for the kernel of a guest that boots.
+    """Return the VMCOREINFO in the guest's memory, for a guest whose QEMU has no VMCOREINFO, or
+    does not send it over TCP. Wait for the kernel of a guest that boots.
     """
     hint = VMCOREINFO_HINT
     if qmp.address.path is None:
@@ -131,13 +128,13 @@ def _find_vmcoreinfo(qmp: Qmp, files: Sequence[DebugFile]) -> bytes:
     while True:
         try:
             return _find_in_memory(qmp, kernel)
+        except (GoneError, MismatchError):
+            raise
         except NotBootedError as error:
             if time.monotonic() >= deadline or not qmp.is_running():
                 raise TargetError(
                     f"the guest at {qmp.address.text} has no VMCOREINFO: {error}", hint=error.hint
                 ) from None
-        except (GoneError, MismatchError):
-            raise
         except TargetError as error:
             raise TargetError(
                 f"the guest at {qmp.address.text} has no VMCOREINFO, and {error}", hint=hint
@@ -148,8 +145,8 @@ def _find_vmcoreinfo(qmp: Qmp, files: Sequence[DebugFile]) -> bytes:
 def _find_in_memory(qmp: Qmp, kernel: DebugFile) -> bytes:
     """Return the VMCOREINFO in the memory of an x86-64 guest.
 
-    :raises NotBootedError: when there may be one later.
-    :raises TargetError: when there is none.
+    :raises NotBootedError: when the guest may have one later.
+    :raises TargetError: when the guest has none.
     """
     registers = qmp.monitor("info registers")
     if missing_vmcoreinfo.is_before_kernel(registers):
@@ -161,8 +158,8 @@ def _find_in_memory(qmp: Qmp, kernel: DebugFile) -> bytes:
 
 
 def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
-    """Open a machine through its GDB stub. It is stopped until the target is closed, at exit at the
-    latest.
+    """Open a machine through its GDB stub. The machine is stopped until the target is closed, which
+    also happens at exit.
 
     :raises TargetError: when it cannot be opened.
     """
@@ -184,10 +181,10 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
 
 
 def find_ram(text: str) -> list[range]:
-    """Return the ranges of physical memory in QEMU's ``info mtree -f``, in whole pages; empty when
-    its form is unknown.
+    """Return the ranges of whole pages of physical memory in QEMU's ``info mtree -f``, none if its
+    form is unknown.
 
-    Reads of other addresses return zeros, or change the state of a device.
+    Memory must not be read outside of them: that returns zeros, or changes the state of a device.
     """
     for view in text.replace("\r", "").split("FlatView ")[1:]:
         if not re.search(r'^ AS "memory"', view, re.MULTILINE):
@@ -199,11 +196,8 @@ def find_ram(text: str) -> list[range]:
             if found and found[-1].stop == low:
                 low = found.pop().start
             found.append(range(low, high))
-        return [
-            pages
-            for part in found
-            if (pages := range(page_align(part.start), page_align_down(part.stop)))
-        ]
+        whole = [range(page_align(part.start), page_align_down(part.stop)) for part in found]
+        return [pages for pages in whole if pages]
     return []
 
 
@@ -215,10 +209,11 @@ def _require_kernel_file(files: Sequence[DebugFile]) -> DebugFile:
 
 
 class StubMachine:
-    """The kernel of a machine behind a GDB stub. What was read of it is kept until it has run.
+    """The kernel of a machine behind a GDB stub. Memory that was read is kept until the machine
+    runs.
 
     :param files: debug info.
-    :param notes: for the user, on these.
+    :param notes: remarks on the debug info, for the user.
     :raises TargetError: when it cannot be opened.
     """
 
@@ -254,9 +249,9 @@ class StubMachine:
             self._use_registers()
 
     def forget(self, block: int | None = None) -> None:
-        """Read memory and registers anew: the machine has run.
+        """Drop memory and registers that were read, as the machine has run.
 
-        :param block: bytes to read at once from now on; by default what serves a walk.
+        :param block: bytes to read at once from now on; by default a page, as walks need.
         """
         self._memory.forget(min(block or PAGE_SIZE, self._stub.block))
         self.target.forget()
@@ -271,32 +266,33 @@ class StubMachine:
             return False
 
     def load_modules(self) -> bool:
-        """Load the debug info of modules that were loaded since; return whether any module came or
-        went.
+        """Load the debug info of modules that the kernel has loaded since the last call.
+
+        :return: whether any module was loaded or unloaded.
         """
         prog = self.target.prog
 
-        def find() -> set[tuple[str, tuple[tuple[int, int], ...]]]:
+        def list_modules() -> set[tuple[str, tuple[tuple[int, int], ...]]]:
             return {(module.name, tuple(module.address_ranges or ())) for module in prog.modules()}
 
-        before = find()
+        before = list_modules()
         with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
             load_debug_info(prog, self._paths)
-        return find() != before
+        return list_modules() != before
 
     def _use_registers(self) -> None:
-        """Unwind running tasks by the registers that their CPUs have now. The Program has older
-        ones, read when it was opened.
+        """Unwind running tasks by the registers that their CPUs have now; those in the Program were
+        read when it was opened.
         """
+
+        def read_registers(cpu: int) -> PtRegs | None:
+            return self.registers.parse(self._stub.registers(cpu + 1)) or None
+
         if self.registers.names:
-            self.target.stacks.current_registers = lambda cpu: (
-                self.registers.parse(self._stub.registers(cpu + 1)) or None
-            )
+            self.target.stacks.current_registers = read_registers
 
     def _read_notes(self) -> bytes:
-        """Return the ELF notes that a dump of the machine would have: VMCOREINFO, and the registers
-        of each CPU.
-        """
+        """Return the ELF notes of a dump of the machine: registers of each CPU, and VMCOREINFO."""
         notes = b""
         for cpu in range(_MAX_CPUS):
             status = self.registers.make_prstatus(cpu, self._stub.registers(cpu + 1))
@@ -318,15 +314,15 @@ class StubMachine:
         header = self._kernel.header
         prog = drgn.Program(platform_of(header))
         prog.set_linux_kernel_custom(self._vmcoreinfo, False)
-        # Added last: setting the kernel adds a segment that translates virtual addresses, which
-        # needs physical memory.
+        # The segment is added last, to replace one of set_linux_kernel_custom(), which translates
+        # virtual addresses and needs physical memory.
         size = WORD_MASK if header.is_64bit else 1 << 32
         add_memory(prog, self._memory.read, size=size, is_physical=False)
         return prog
 
     def _find_physical(self) -> bytes | None:
-        """Return the VMCOREINFO of the kernel in physical memory, None where the stub lacks the
-        registers for that.
+        """Return the VMCOREINFO of the kernel in physical memory, None if the stub lacks the
+        registers by which it is found.
 
         :raises TargetError: when it cannot be found.
         """
@@ -342,8 +338,8 @@ class StubMachine:
         return find_image(self._stub.where, cpu, self._memory.read, self._kernel)
 
     def _find_virtual(self) -> bytes:
-        """Return the VMCOREINFO of the kernel in virtual memory, where its KASLR offset is one that
-        the machine can have.
+        """Return the VMCOREINFO of the kernel in virtual memory, found at a KASLR offset that the
+        machine can have.
 
         :raises TargetError: when it cannot be found.
         """
