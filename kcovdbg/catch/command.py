@@ -101,7 +101,7 @@ _COLUMNS: Final = (
 
 
 def _find_watched(context: Context, what: str, field: str) -> WatchedField:
-    """Find the structure that an argument names."""
+    """Find the field of the structure that an argument names."""
     kind, colon, rest = what.partition(":")
     if colon:
         if kind not in _TYPES:
@@ -149,8 +149,9 @@ def _remarks(watched: WatchedField, catch: Catch) -> Iterator[str]:
         if catch.caught.stack_problem is not None:
             yield f"the callers are unknown: {catch.caught.stack_problem}"
         return
-    writes, reason = f"{catch.writes} writes to {watched.name}", catch.reason
-    if catch.end is RunEnd.OTHER and reason is None:
+    writes = f"{catch.writes} writes to {watched.name}"
+    reason = catch.reason
+    if reason is None and catch.end is RunEnd.OTHER:
         reason = "something else stopped the machine"
     if reason is None:
         yield f"{writes} broke no rule"

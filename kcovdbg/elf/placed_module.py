@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A module's file as if it were linked where the module is loaded: what is read of a linked image
-can then be read of it.
-"""
+"""A module's file, read as if it were linked to the addresses at which the module is loaded."""
 
 from __future__ import annotations
 
@@ -16,8 +14,9 @@ from kcovdbg.elf.symbol_table import SymbolTable
 from kcovdbg.errors import CapabilityError
 from kcovdbg.input_file import PathName
 
-# Between code and data, and between the symbols of other files.
+# Bytes between code and data, and after data.
 _GAP: Final = 1 << 16
+# Bytes for each symbol of another file.
 _EXTERNAL_SIZE: Final = 16
 _ADDRESS_SPACE: Final = 1 << 64
 
@@ -25,8 +24,8 @@ _ADDRESS_SPACE: Final = 1 << 64
 class PlacedModule(ElfFile):
     """A relocatable file with addresses.
 
-    Data and the symbols of other files are at addresses behind its code that nothing else has. Code
-    without an address is left out, as that of ``.init.text`` may be, which is freed.
+    Its data, and then the symbols of other files, get free addresses behind its code. Code without
+    an address is left out: the kernel frees ``.init.text``.
 
     :param places: addresses of sections with code, by name.
     :raises CapabilityError: when the relocations of its machine are unknown.
@@ -44,13 +43,13 @@ class PlacedModule(ElfFile):
             )
 
     def close(self) -> None:
-        """Close the file; what was read remains."""
+        """Close the file; contents that were read stay usable."""
         self._unplaced.close()
         super().close()
 
     @property
     def is_relocatable(self) -> bool:
-        """False: it is read as a linked file."""
+        """False, as it is read as a linked file."""
         return False
 
     @cached_property
@@ -62,18 +61,19 @@ class PlacedModule(ElfFile):
         sections, places = self._unplaced.sections, self._places
         texts = [section for section in sections if section.name in places]
         ends = [places[section.name] + section.size for section in texts]
-        at = page_align(max(ends, default=0)) + _GAP
+        free = page_align(max(ends, default=0)) + _GAP
         for section in sections:
             if not section.flags & SHF_ALLOC:
                 yield section
             elif section.name in places:
                 yield section._replace(address=places[section.name])
             elif section.is_text:
+                # Sections without flags are not loaded.
                 yield section._replace(flags=0)
             else:
-                yield section._replace(address=at)
-                at = page_align(at + section.size)
-            self._check_address(at)
+                yield section._replace(address=free)
+                free = page_align(free + section.size)
+            self._check_address(free)
 
     def _check_address(self, address: int) -> None:
         if address >= _ADDRESS_SPACE:
@@ -90,7 +90,7 @@ class PlacedModule(ElfFile):
 
     @cached_property
     def _addresses(self) -> list[int | None]:
-        """The address of each symbol, None of those in code that is left out."""
+        """The address of each symbol, None for a symbol in code that is left out."""
         end = max((section.address + section.size for section in self.sections), default=0)
         external = page_align(end) + _GAP
         left_out = {
@@ -120,7 +120,7 @@ class PlacedModule(ElfFile):
         return self._unplaced.symbols.place(self._addresses)
 
     def read_section(self, section: Section, limit: int | None = None) -> bytes:
-        """Return the contents of a section with its relocations applied."""
+        """Return the contents of a section, with relocations applied."""
         if section.number not in self._linked:
             address_of = self._addresses.__getitem__
             self._linked[section.number] = link_section(
@@ -129,13 +129,11 @@ class PlacedModule(ElfFile):
         return self._linked[section.number][:limit]
 
     def map_section(self, section: Section) -> bytes:
-        """Return the same: it is not mapped."""
+        """Return the contents of a section, which cannot be mapped from the file."""
         return self.read_section(section)
 
     def read(self, address: int, size: int) -> bytes:
-        """Return the bytes at an address: fewer where the section ends, and none outside of
-        sections.
-        """
+        """Return the bytes at an address up to the end of its section, none outside of sections."""
         section = self.section_at(address)
         if section is None:
             return b""

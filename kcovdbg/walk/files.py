@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Open files and mappings that lead to a ``struct kcov``: ``f_op == &kcov_fops``, ``private_data``
-is the object.
+"""Open files and mappings that lead to a ``struct kcov``. ``f_op`` of such a file is
+``kcov_fops``, and ``private_data`` is the object.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from kcovdbg.target.pointer import (
 from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.target.target import Target
 
-# In practice sysctl fs.nr_open is below this on 64-bit kernels: a larger max_fds is damage.
+# Sysctl fs.nr_open is below this in practice: a larger max_fds is damage.
 _MAX_FDS: Final = 1 << 24
-# Limit for unreadable files, after which a table is taken for garbage.
+# Limit for unreadable files: the rest of such a table is left out.
 _MAX_BAD_FILES: Final = 16
 
 
 class FileWalk:
     """One walk over the file tables and mappings of tasks.
 
-    :param operations: symbol of the ``struct file_operations`` of the files.
+    :param operations: symbol of the ``struct file_operations`` of KCOV's files, or of a device's.
     """
 
     def __init__(self, target: Target, operations: str = "kcov_fops") -> None:
@@ -40,7 +40,7 @@ class FileWalk:
         self._files: dict[int, int | None] = {}
         self.remarks = Remarks()
         self.unread = Remarks()
-        """The remarks on missing memory, which is no damage."""
+        """The remarks on missing memory, without those on damage."""
         self._fops: frozenset[int] = frozenset()
         self._has_tables = False
         self._bad = 0
@@ -65,7 +65,7 @@ class FileWalk:
             self.remarks.note(f"descriptors could not be listed: {error}")
 
     def for_each_descriptor(self, tasks: Iterable[TaskFields]) -> Iterator[KcovFile]:
-        """Yield descriptors of KCOV's files; one for each process that shares the table."""
+        """Yield descriptors of KCOV's files; a shared table gives one for each process."""
         if not self._fops or not self._has_tables:
             return
         tasks = tuple(tasks)
@@ -93,7 +93,7 @@ class FileWalk:
     def _for_each_table(
         self, tasks: Iterable[TaskFields]
     ) -> Iterator[tuple[Mapping[int | None, TaskFields], list[tuple[int, int]]]]:
-        """Yield who has each file table, and its descriptors with their files."""
+        """Yield the tasks that have each file table, and its descriptors with their files."""
         for table, holders in find_holders(tasks, "files").items():
             try:
                 yield holders, self._read_descriptors(table)
@@ -103,8 +103,8 @@ class FileWalk:
                     self.remarks.note(f"the file table of process {pid} could not be read: {error}")
 
     def _has_table(self, task: TaskFields) -> bool:
-        """Return whether a process still has the file table that was read; on a running kernel it
-        may have exited meanwhile.
+        """Return whether a process still has the file table that was read. In a live kernel, it may
+        have exited since.
         """
         if not self._target.live:
             return True
@@ -114,8 +114,8 @@ class FileWalk:
             return False
 
     def _has_file(self, task: TaskFields, fd: int, file: int) -> bool:
-        """Return whether a descriptor still is what was read; on a running kernel it may have been
-        closed meanwhile.
+        """Return whether a descriptor still leads to the file that was read. In a live kernel, it
+        may have been closed since.
         """
         if not self._target.live:
             return True
@@ -127,10 +127,10 @@ class FileWalk:
     def for_each_file(
         self, tasks: Iterable[TaskFields], operations: Collection[int]
     ) -> Iterator[tuple[int, str, int]]:
-        """Yield a descriptor of each file that has one of these ``f_op``: that, process and
-        descriptor, and ``private_data``.
+        """Yield one descriptor of each file with some ``f_op``: the ``f_op``, the process and the
+        descriptor as text, and ``private_data``.
 
-        Unreadable files are left out here; the walk over KCOV's own files reports them.
+        Unreadable files are left out: the walk over KCOV's own files reports them.
         """
         if not self._has_tables:
             return
@@ -148,8 +148,8 @@ class FileWalk:
                     yield found, f"{next(iter(holders))}/{fd}", private
 
     def for_each_mapping(self, tasks: Iterable[TaskFields]) -> Iterator[KcovFile]:
-        """Yield mappings of KCOV's files, whose descriptor may be closed; one for each process that
-        shares the memory.
+        """Yield mappings of KCOV's files, whose descriptors may be closed; shared memory gives one
+        for each process.
         """
         if not self._fops:
             return
@@ -196,12 +196,12 @@ class FileWalk:
         table = read_pointer(self._target, files + self._fdt)
         check_pointer(self._target, table, "struct fdtable")
         max_fds, array, open_fds = self._table.read(self._target, table)
-        # The kernel rounds it up to whole words of the bitmap.
-        if not 0 < max_fds <= _MAX_FDS or max_fds % (8 * self._target.word_size):
+        # The kernel rounds max_fds up to whole words of the bitmap.
+        width = 8 * self._target.word_size
+        if not 0 < max_fds <= _MAX_FDS or max_fds % width:
             raise ReadError(f"max_fds of struct fdtable at {table:#x} is {max_fds}", table)
         check_pointer(self._target, array, "fdtable.fd")
         check_pointer(self._target, open_fds, "fdtable.open_fds")
-        width = 8 * self._target.word_size
         fds: list[int] = []
         for index, word in enumerate(read_words(self._target, open_fds, max_fds // width)):
             while word:
@@ -214,38 +214,36 @@ class FileWalk:
         return [(fd, strip_tag(self._target, pointers[fd])) for fd in fds]
 
     def is_released(self, file: int) -> bool:
-        """Return whether nobody holds a ``struct file`` any more: it is about to be freed, or has
-        been freed.
+        """Return whether nothing holds a ``struct file`` any more: it will be freed, or is freed.
 
-        The allocator may keep what was freed: KASAN in its quarantine, with CONFIG_SLUB_RCU_DEBUG
-        until a grace period is over.
+        A freed file may stay in memory: in KASAN's quarantine or, with CONFIG_SLUB_RCU_DEBUG, until
+        a grace period is over.
         """
         try:
             count, reference = self._count.read(self._target, file)
         except ReadError:
             return False
         if reference is not None:
-            # Dead counts have both of the highest bits (enum of include/linux/file_ref.h).
+            # The two highest bits of a dead count are set (include/linux/file_ref.h).
             return bool(reference >> (8 * self._target.word_size - 2) & 3 == 3)
         return bool(count == 0)
 
     def find_kcov(
         self, file: int, what: str, is_current: Callable[[], bool] = lambda: True
     ) -> int | None:
-        """Return the object behind a ``struct file``, None where it is not a file of KCOV.
+        """Return the object of a ``struct file``, None if the file is not KCOV's.
 
-        :param what: names the file in a remark when it is unreadable.
-        :param is_current: returns whether what led to an unreadable file still does; if not, it is
-            not worth a remark.
+        :param what: the name of the file in remarks.
+        :param is_current: returns whether a descriptor still leads to the file; if not, an
+            unreadable file gives no remark.
         """
         if not self._fops:
-            # The walk's remarks say why.
             return None
         if file in self._files:
             return self._files[file]
         kcov: int | None = None
         problem: str | None = None
-        # A descriptor that was reserved and not yet installed has no file.
+        # A descriptor that is reserved but not yet installed has no file.
         if file and not is_kernel_pointer(self._target, file):
             problem = f"{file:#x} is not a struct file"
         elif file:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Detection of a kernel's KCOV: its generation, the posted series in it, and the members that
-walkers read.
+"""Detects the generation of a kernel's KCOV, its posted series, and the members that walkers read.
 
-Groups of features are detected in the order of kcov-abi.md 9, and the first match in a group wins.
-No release number is looked at. Mainline's members are here; posted series (:mod:`kcovdbg.series`)
-add theirs.
+Features are detected by groups, in the order of kcov-abi.md 9; the first match in a group wins.
+Release numbers decide nothing. Mainline's members are here; posted series (:mod:`kcovdbg.series`)
+add their own.
 """
 
 from __future__ import annotations
@@ -27,30 +26,32 @@ from kcovdbg.series.table import Traits
 from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol, find_member
 from kcovdbg.target.target import Target
 
+# Stands for the feature of every kernel.
 _ALWAYS: Final = ""
 
 
 class _Field(NamedTuple):
-    """A field that is read of a structure in mainline; series add their paths."""
+    """A field that is read from a structure of mainline."""
 
     paths: tuple[str, ...]
-    """Newest kernel first."""
+    """Newest kernel first; posted series add further paths."""
     feature: str | None = None
-    """The feature that brings it: debug info of a kernel with the feature is incomplete without the
-    field. ``_ALWAYS`` stands for every kernel, None for a field that any kernel may lack."""
+    """The feature of kernels that have it: their debug info is incomplete without the field. None
+    if any kernel may lack it.
+    """
 
 
 def _fields(names: str, feature: str | None = None, *, prefix: str = "") -> dict[str, _Field]:
-    """Return fields that are called as their members are, without the prefix."""
+    """Return fields that have the names of their members, without a prefix of these."""
     return {name: _Field((prefix + name,), feature) for name in names.split()}
 
 
 _SAVED: Final = "saved_mode saved_size saved_area saved_kcov saved_sequence"
 _TASK_FIELDS: Final[Mapping[str, _Field]] = {
     **_fields("pid tgid comm flags", _ALWAYS),
-    # Linux kernel commit bcf9033e5449 ("sched: move CPU field back into thread_info if
-    # THREAD_INFO_IN_TASK=y") (in v5.16); before, and since c65eacbe290b (in v4.9), in task_struct
-    # itself; before that in the thread_info at the stack's end.
+    # In thread_info since Linux kernel commit bcf9033e5449 ("sched: move CPU field back into
+    # thread_info if THREAD_INFO_IN_TASK=y") (in v5.16), in task_struct since c65eacbe290b (in
+    # v4.9), before that in the thread_info at the stack's base.
     "cpu": _Field(("thread_info.cpu", "cpu")),
     **_fields("on_cpu"),
     **_fields("mm files kcov_mode kcov_size kcov_area kcov", _ALWAYS),
@@ -58,15 +59,14 @@ _TASK_FIELDS: Final[Mapping[str, _Field]] = {
     **_fields("kcov_handle kcov_sequence", Feature.REMOTE),
     **_fields("kcov_softirq", Feature.SOFTIRQ),
     **_fields(_SAVED, Feature.SAVED_IN_TASK, prefix="kcov_"),
-    # The count word and the words from it on, if a prefix may come before it; no mainline kernel
-    # has that.
+    # Only posted series have these: the count word, and the number of words from it on, if a prefix
+    # may come before it; and a member that makes another mode of the mode.
     "trace": _Field(()),
     "trace_size": _Field(()),
-    # A member that makes the mode another one; no mainline kernel has that.
     "mode_flag": _Field(()),
     **_fields("stack"),
 }
-# Members that a walk over the lists of tasks needs.
+# The members that a walk over the lists of tasks needs.
 _TASK_LINKS: Final[Mapping[str, _Field]] = {
     "tasks_next": _Field(("tasks.next",), _ALWAYS),
     "tasks_prev": _Field(("tasks.prev",), _ALWAYS),
@@ -75,10 +75,7 @@ _TASK_LINKS: Final[Mapping[str, _Field]] = {
     **_fields("signal", _ALWAYS),
 }
 _MAINLINE: Final[Mapping[str, Mapping[str, _Field]]] = {
-    TASK: {
-        **_TASK_FIELDS,
-        **_TASK_LINKS,
-    },
+    TASK: {**_TASK_FIELDS, **_TASK_LINKS},
     KCOV: {
         # refcount_t since Linux kernel commit 39e07cb60860 ("kcov: convert kcov.refcount to
         # refcount_t") (in v5.1), atomic_t before.
@@ -118,15 +115,15 @@ _KNOWN_MODES: Final = frozenset("DISABLED INIT TRACE TRACE_PC TRACE_CMP REMOTE".
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The places of everything that walkers read in one kernel.
+    """The places of the members that walkers read in one kernel.
 
-    A structure that the debug info does not have is None; walkers that need it raise an error that
-    names it.
+    A structure is None if the debug info lacks it. Walkers that need it raise an error that names
+    it.
     """
 
     generation: Generation
     task: BlockLayout
-    """``struct task_struct``: the fields of :class:`~kcovdbg.model.task.TaskFields` without the
+    """``struct task_struct``: the fields of :class:`~kcovdbg.model.task.TaskFields` except the
     address, then the links.
     """
     kcov: BlockLayout | None
@@ -134,7 +131,7 @@ class Layout:
     area: BlockLayout | None
     percpu: BlockLayout | None
     modes: Mapping[str, int]
-    """The enumerators of ``enum kcov_mode``, and modes that a posted series adds to them."""
+    """The enumerators of ``enum kcov_mode``, and the modes that a posted series builds of them."""
     mode_numbers: mode.ModeNumbers
     mode_flags: int
     """The flag bits in a task's mode word."""
@@ -143,33 +140,35 @@ class Layout:
     in_ctxsw: int = 0
     """The KCOV_IN_CTXSW bit, 0 in kernels without it."""
     traits: Traits = field(default_factory=Traits)
-    """Changes by the posted series in this kernel."""
+    """The changes by the posted series in this kernel."""
     stack_cpu: tuple[int, int] | None = None
-    """Offsets of the stack, and of the CPU in the thread_info at its base, for tasks without a
-    member for their CPU.
+    """If tasks have no member for their CPU: the offset of their stack, and the offset of the CPU
+    in the thread_info at the stack's base.
     """
     is_lock_held: Callable[[bytes], bool] = any
-    """Returns whether a lock, a ``spinlock_t``, is held."""
+    """Returns whether a lock is held, by the bytes of its ``spinlock_t``."""
 
     def mode_name(self, word: int, mode_flag: int | None = None) -> str:
-        """Return the name of the mode in a task's mode word, or a saved one, without flags.
+        """Return the name of the mode in a task's or a saved mode word, without flags.
 
-        :param mode_flag: the member beside the word.
+        :param mode_flag: the task's ``mode_flag``.
         """
         return self.object_mode_name(mode.strip_flags(word, self.mode_flags), mode_flag)
 
     def object_mode_name(self, value: int, mode_flag: int | None = None) -> str:
         """Return the name of the mode in an object's mode word, which has none of a task's flags.
 
-        :param mode_flag: the member beside the word.
+        :param mode_flag: the object's ``mode_flag``.
         """
         name = mode.mode_name(value, self.modes)
         if not mode.is_known(name) and any(series.combined_modes for series in self.traits.series):
             name = _combined_name(value, self.modes) or name
         if not mode.is_known(name):
-            rest, unknown = self.mode_numbers.split(value)
-            return self.object_mode_name(rest, mode_flag) if unknown else name
-        return self.traits.modes_by_member.get(name, name) if mode_flag else name
+            known, unknown = self.mode_numbers.split(value)
+            return self.object_mode_name(known, mode_flag) if unknown else name
+        if mode_flag:
+            return self.traits.modes_by_member.get(name, name)
+        return name
 
     def mode_of_object(self, kcov: KcovFields) -> str | None:
         """Return the name of an object's mode, None where it is unreadable."""
@@ -181,25 +180,27 @@ class Layout:
 
     @property
     def mode_names(self) -> tuple[str, ...]:
-        """The names of all modes, without prefix; empty if the debug info does not name them."""
+        """The names of all modes, without prefix; empty if the debug info has no names of modes."""
         names = [mode.plain_name(name) for name in self.modes]
         by_member = self.traits.modes_by_member.values() if names else ()
         return tuple(dict.fromkeys((*names, *by_member)))
 
 
 TASK_LINKS: Final = tuple(_TASK_LINKS)
-"""The names in a task's layout that are no fields of :class:`~kcovdbg.model.task.TaskFields`."""
+"""The names in a task's layout that :class:`~kcovdbg.model.task.TaskFields` lacks."""
 
 
 def _added_members(type_name: str) -> Iterator[SeriesMember]:
-    """Yield the members of a type that posted series bring."""
+    """Yield the members of a type that posted series add."""
     for series in table.SERIES:
-        yield from (member for member in series.members if member.type_name == type_name)
+        for member in series.members:
+            if member.type_name == type_name:
+                yield member
 
 
 def field_paths(type_name: str, field: str) -> tuple[str, ...]:
-    """Return the paths under which kernels have a field, mainline's newest first, then those of
-    posted series.
+    """Return the paths of a field in all kernels: mainline's, newest first, then those of posted
+    series.
     """
     paths = list(_MAINLINE[type_name][field].paths)
     for member in _added_members(type_name):
@@ -247,7 +248,7 @@ def detect_layout(target: Target) -> Layout:
     in_ctxsw = flags = 0
     if generation.has(Feature.CTXSW_FLAG):
         in_ctxsw = mode.IN_CTXSW
-        # A bit has one meaning in a kernel: what is part of a mode is no flag.
+        # A bit that is part of a mode in this kernel is no flag.
         of_modes = reduce(operator.or_, flagged_modes.values(), 0)
         flags = sum(flag.bit for flag in traits.flags if not flag.bit & of_modes)
     modes.update(flagged_modes)
@@ -295,8 +296,8 @@ def _find_lock_test(target: Target) -> Callable[[bytes], bool]:
     start, size = 0, 4
     if raw is not None:
         start, size = raw.offset, min(raw.size, 4)
-    # arm has ticket locks; riscv and others had them before they queued. Such a lock is free when
-    # it serves the next ticket to be drawn.
+    # arm has ticket locks; riscv and others had them before queued locks. A ticket lock is free
+    # when it serves the next ticket.
     tickets = ("rlock.raw_lock.tickets", "rlock.raw_lock.counter")
     has_tickets = find_member(target, SPINLOCK, tickets) is not None
 
@@ -308,7 +309,7 @@ def _find_lock_test(target: Target) -> Callable[[bytes], bool]:
 
 
 def _combined_name(value: int, enumerators: Mapping[str, int]) -> str | None:
-    """Return the name of a mode whose bits are modes, ``A|B``; None if a bit is none."""
+    """Return the name of a mode whose bits are modes, ``A|B``; None if a bit has no name."""
     parts = sorted(number for number in enumerators.values() if number > 0 and value & number)
     if sum(parts) != value:
         return None
@@ -327,7 +328,7 @@ def _has_member(target: Target, type_name: str, path: str) -> bool:
 
 
 def _find_stack_cpu(target: Target, task: BlockLayout) -> tuple[int, int] | None:
-    """Find the CPU of a task without a member for it: before v4.9, and longer on some
+    """Return :attr:`Layout.stack_cpu`, for kernels before v4.9, and later ones of some
     architectures.
     """
     if task.has("cpu"):
@@ -350,7 +351,7 @@ def _detect_generation(
     own_era = next((series.era for series, _ in detected if series.era is not None), None)
     mainline = _detect_features(target, layouts, names, has_own_era=bool(own_era))
     features = {feature.value for feature in mainline}
-    # Group F: what posted series add.
+    # Group F: features of posted series.
     for _, variant in detected:
         features |= variant.features
     plain = frozenset(features)
@@ -372,20 +373,26 @@ def _detect_features(
 ) -> set[Feature]:
     """Return mainline's features in a kernel.
 
-    Any member of a group shows the group: others that are missing are gaps, not another generation.
+    One member of a group shows the group. If others are missing, the debug info is incomplete: that
+    is no other generation.
 
     :param modes: names of its modes, without prefix.
-    :param has_own_era: whether a posted series has a row of its own for it.
+    :param has_own_era: whether it is of a generation that only a posted series has.
     """
 
     def has_any(type_name: str, *fields: str) -> bool:
         layout = layouts[type_name]
         return layout is not None and any(map(layout.has, fields))
 
-    has_remote = has_any(KCOV, "remote", "remote_size") or has_any(TASK, "kcov_handle")
-    has_remote = has_remote or layouts[REMOTE] is not None or layouts[AREA] is not None
+    has_remote = (
+        has_any(KCOV, "remote", "remote_size")
+        or has_any(TASK, "kcov_handle")
+        or layouts[REMOTE] is not None
+        or layouts[AREA] is not None
+    )
     saved = _SAVED.split()
-    saves_in_task, saves_per_cpu = has_any(TASK, *saved), has_any(PERCPU, "irq_area", *saved)
+    saves_in_task = has_any(TASK, *saved)
+    saves_per_cpu = has_any(PERCPU, "irq_area", *saved)
     features: set[Feature] = set()
     # Group A: the base.
     if has_remote and not has_own_era:
@@ -394,20 +401,20 @@ def _detect_features(
             features.add(Feature.SOFTIRQ)
     elif not has_own_era and not {"INIT", "TRACE_PC", "TRACE_CMP"}.isdisjoint(modes):
         features.add(Feature.COMPARISONS)
-    # The mode was the enumeration itself, without flags, before Linux kernel commit 0ed557aa8139
-    # ("sched/core / kcov: avoid kcov_area during task switch") (in v4.18).
+    # The word has flags since Linux kernel commit 0ed557aa8139 ("sched/core / kcov: avoid kcov_area
+    # during task switch") (in v4.18); before, it is an enumeration.
     member = find_member(target, TASK, field_paths(TASK, "kcov_mode"))
     is_word = member is not None and not member.type_name.startswith("enum")
     may_compare = Feature.COMPARISONS in features or not modes
     if has_remote or (is_word and may_compare and not has_own_era):
         features.add(Feature.CTXSW_FLAG)
     if Feature.SOFTIRQ in features:
-        # Group B: where an interrupted session is saved.
+        # Group B: the place of an interrupted session.
         if saves_in_task:
             features.add(Feature.SAVED_IN_TASK)
         elif saves_per_cpu:
             features |= {Feature.SAVED_PER_CPU, Feature.IRQ_AREA_PER_CPU}
-        # Group C: how the owner of a KCOV_REMOTE_ENABLE is marked.
+        # Group C: the mark of a KCOV_REMOTE_ENABLE's owner.
         if has_any(TASK, "kcov_remote"):
             features.add(Feature.OWNER_MEMBER)
         if "REMOTE" in modes:
@@ -421,10 +428,10 @@ def _detect_features(
 
 
 def _find_era(target: Target, features: Collection[Feature], modes: Collection[str]) -> str:
-    """Return the row of mainline's table of generations that a kernel with these features is in."""
+    """Return a kernel's row of mainline's table of generations."""
     if Feature.REMOTE not in features:
         if not modes:
-            # They differ in the enumeration alone.
+            # Only the enumeration distinguishes them.
             return "E1-E2"
         return "E2" if Feature.COMPARISONS in features else "E1"
     if Feature.SOFTIRQ not in features:
@@ -437,7 +444,7 @@ def _find_era(target: Target, features: Collection[Feature], modes: Collection[s
         return "E7"
     if Feature.SAVED_PER_CPU in features and not _has_member(target, PERCPU, "lock"):
         return "E4"
-    # Group D, whether the buffer exists from KCOV_INIT_TRACE on, is in no type.
+    # No type shows group D: whether KCOV_INIT_TRACE allocates the buffer.
     return "E5-E6"
 
 
@@ -448,7 +455,7 @@ def _find_missing(
     features: frozenset[str],
     detected: Sequence[tuple[Series, Variant]],
 ) -> Iterator[str]:
-    """Iterate over what a kernel of this generation has and the debug info lacks."""
+    """Iterate over the members and modes of this generation that the debug info lacks."""
     added = [
         member
         for series, _ in detected
@@ -463,8 +470,7 @@ def _find_missing(
             if member.type_name == type_name and member.field
         }
         wanted = [name for name, field in known.items() if field.feature in (_ALWAYS, *features)]
-        # A field of mainline is expected where mainline has it, a field of a series alone wherever
-        # the series is.
+        # A kernel with a series has the fields that only series have.
         wanted += [name for name in moved if not known[name].paths]
         if layout is None:
             if wanted:
@@ -508,7 +514,7 @@ def _area_list_count(target: Target) -> int:
     try:
         length = target.array_length("kcov_remote_areas")
     except MissingSymbolError:
-        # Without a type the symbol's size says whether it is one list head or two.
+        # Without a type, the size of the symbol shows whether it is one list head or two.
         symbol = find_kernel_symbol(target, "kcov_remote_areas")
         return 0 if symbol is None else symbol.size // (2 * target.word_size)
     return length or 1

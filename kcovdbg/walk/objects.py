@@ -19,8 +19,6 @@ from kcovdbg.target.struct_layout import BlockLayout, find_kernel_symbol
 from kcovdbg.target.target import Target
 from kcovdbg.walk.layout import Layout
 
-_INT_MAX: Final = 0x7FFFFFFF
-
 
 def _require_layout(layout: Layout) -> BlockLayout:
     if layout.kcov is None:
@@ -31,7 +29,9 @@ def _require_layout(layout: Layout) -> BlockLayout:
 
 
 def decode_kcov(layout: Layout, address: int, block: bytes) -> KcovFields:
-    """Decode the block that holds a ``struct kcov``'s members.
+    """Decode the members of a ``struct kcov``.
+
+    :param block: the bytes that hold all its members.
 
     :raises MissingTypeError: if the debug info has no ``struct kcov``.
     """
@@ -54,7 +54,7 @@ def read_kcov(target: Target, layout: Layout, address: int) -> KcovFields:
     """Read one object.
 
     :param address: ``struct kcov *``.
-    :raises ReadError: if it cannot be read, or is no kernel address.
+    :raises ReadError: if it is unreadable, or is not at a kernel address.
     :raises MissingTypeError: if the debug info has no ``struct kcov``.
     """
     check_pointer(target, address, KCOV)
@@ -76,11 +76,10 @@ def read_count(target: Target, layout: Layout, area: int, mode: str | None = Non
 
     User space can write the count of an object's own buffer.
 
-    :param area: address of the count word: ``kcov->area`` or ``task->kcov_area``, or what lies
-        behind a prefix.
-    :param mode: as :meth:`Layout.mode_name` names it; comparisons have 64-bit words on 32-bit
-        kernels as well.
-    :raises ReadError: if it cannot be read, or is no kernel address.
+    :param area: address of the count word: ``kcov->area`` or ``task->kcov_area``, or the address
+        after a prefix.
+    :param mode: the mode's name; comparisons have 64-bit words on 32-bit kernels as well.
+    :raises ReadError: if it is unreadable, or is not at a kernel address.
     """
     check_pointer(target, area, "buffer", layout.buffer_word)
     codec = table.codec_of_mode(mode, layout.generation.features)
@@ -89,17 +88,17 @@ def read_count(target: Target, layout: Layout, area: int, mode: str | None = Non
 
 
 def is_possible_size(layout: Layout, size: int) -> bool:
-    """Return whether a kernel may have allowed a size, in words (kcov-abi.md K3)."""
-    return size <= _INT_MAX // layout.buffer_word
+    """Return whether KCOV_INIT_TRACE accepts a size, in words (kcov-abi.md K3)."""
+    return size <= layout.traits.size_limit(layout.buffer_word)
 
 
 def find_capacity(
     layout: Layout, mode: str | None, size: int | None, trace_size: int | None = None
 ) -> int | None:
-    """Return how many records fit into a buffer, None if there is no buffer or it is not known.
+    """Return how many records fit in a buffer, None if there is no buffer or that is unknown.
 
-    :param mode: as :meth:`Layout.mode_name` names it. The kernel does not keep the last mode of an
-        object that is not enabled: PC records are assumed.
+    :param mode: the mode's name. The kernel does not keep the last mode of an object that is not
+        enabled: PC records are assumed.
     :param size: in words.
     :param trace_size: in words, in kernels whose buffers may have a prefix.
     """
@@ -115,9 +114,7 @@ def find_capacity(
 
 
 def find_implausible(target: Target, layout: Layout, fields: KcovFields) -> str | None:
-    """Return what shows that memory is not, or no longer, a ``struct kcov``; None if nothing
-    does.
-    """
+    """Return why memory is not, or no longer, a ``struct kcov``; None if nothing shows that."""
     low, high = target.kernel_range
     if fields.refcount is not None and not 0 < fields.refcount < 1 << 30:
         return f"its refcount is {fields.refcount}"
@@ -135,8 +132,7 @@ _REACH: Final = 1 << 31
 
 
 def find_recorded_code(target: Target) -> tuple[int, int] | None:
-    """Return the first and the last address that code may have in records: without the KASLR
-    offset.
+    """Return the first and the last address of code in records, minus the KASLR offset.
 
     :return: None if the kernel has no symbol ``_stext``.
     """
@@ -144,8 +140,8 @@ def find_recorded_code(target: Target) -> tuple[int, int] | None:
     if symbol is None:
         return None
     start = symbol.address - target.kaslr_offset
-    # Modules lie above the kernel's text on x86 and below it on arm64: anything within 2 GiB may be
-    # code. On s390x the text is linked to 1 MiB, and what is below is no code.
+    # Modules are above the kernel's text on x86 and below it on arm64, within 2 GiB. On s390x the
+    # text is linked to 1 MiB, and there is no code below it.
     low = start if start < _REACH else start - _REACH
     return low, min(WORD_MASK, start + _REACH)
 
@@ -161,12 +157,12 @@ _UNTOLD_BITMAP: Final = (
 def find_bitmap_left(
     target: Target, layout: Layout, mode: str | None, start: int, count: int, capacity: int | None
 ) -> str | None:
-    """Return why the count of a buffer may be a word of a bitmap that an ended session left
+    """Return why the count of a buffer may be a word of a bitmap that an ended session has left
     (kcov-abi.md 6); None if it is a count.
 
     :param start: address of the count word.
     :param count: as stored.
-    :raises ReadError: if the words of the first record cannot be read.
+    :raises ReadError: if the words of the first record are unreadable.
     """
     if not layout.traits.has_prefix or not count or (mode is not None and is_tracing(mode)):
         return None
@@ -177,10 +173,11 @@ def find_bitmap_left(
         return _UNTOLD_BITMAP
     # The first record of a trace is an address of code, or ends with one.
     low, high = code
-    sizes = ((codec, codec.word_size or layout.buffer_word) for codec in (PC, CMP))
-    firsts = [read_word(target, start + size * (1 + codec.pc_word), size) for codec, size in sizes]
-    if any(low <= address <= high for address in firsts):
-        return None
+    for codec in (PC, CMP):
+        size = codec.word_size or layout.buffer_word
+        first = read_word(target, start + size * (1 + codec.pc_word), size)
+        if low <= first <= high:
+            return None
     return BITMAP_LEFT
 
 
@@ -192,35 +189,35 @@ class BufferMembers(NamedTuple):
     size: int | None
     """Size in words of the kernel."""
     mode: str | None
-    """As :meth:`Layout.mode_name` names it."""
+    """The mode's name."""
     trace: int | None
     """Address of the count word, in kernels whose buffers may have a prefix."""
     trace_size: int | None
     kcov: int | None
-    """The object that the buffer is of or collects for."""
+    """The object whose buffer it is, or for which a section collects into it."""
 
 
 def members_of_object(layout: Layout, kcov: KcovFields) -> BufferMembers:
-    """Return what an object says of its buffer."""
+    """Return the members of an object that describe its buffer."""
     mode = layout.mode_of_object(kcov)
     return BufferMembers(kcov.area, kcov.size, mode, kcov.trace, kcov.trace_size, kcov.address)
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Fill level of a buffer; None where it is unknown."""
+    """The fill level of a buffer; None is unknown."""
 
     count: int | None = None
     """The count word, as stored."""
     full: bool | None = None
     problems: tuple[str, ...] = ()
-    """Why the count cannot be read."""
+    """Why the count could not be read."""
     is_blank: bool = False
-    """Whether the count and the word after it are 0: probably nothing was ever recorded."""
+    """As :attr:`Kcov.is_blank`."""
     capacity: int | None = None
-    """Capacity in records; known of a buffer whose count is unknown as well."""
+    """Capacity in records; it may be known although the count is not."""
     full_because: str | None = None
-    """Why nothing more is recorded although there is room."""
+    """As :attr:`Kcov.full_because`."""
 
 
 def find_fill(target: Target, layout: Layout, buffer: BufferMembers) -> Fill:

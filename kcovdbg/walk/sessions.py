@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The session that each task is in, by its fields, its saved state and the object that it refers
-to; and the user of each area.
+"""Decides which session each task is in, by its fields, its saved state and its object; and which
+session uses each area.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from kcovdbg.walk.saved import find_saved, saved_in_task
 from kcovdbg.walk.structure_cache import StructureCache
 from kcovdbg.walk.tasks import read_stack_cpu, read_task
 
-# How often a task of a live kernel is read again while its fields disagree: they agree again within
-# a system call.
+# How often a task of a live kernel is read again if its fields disagree, as during a system call.
 _RETRIES: Final = 3
 
 
@@ -151,18 +150,17 @@ class SessionWalk:
         )
 
     def _find_unreadable(self, fields: TaskFields) -> Iterator[str]:
-        """Yield a line on each member that this kernel has and that is on an unreadable page."""
+        """Yield a line for each member on an unreadable page."""
         task = self._layout.task
         for name in task.names:
             if name not in TASK_LINKS and task.has(name) and getattr(fields, name) is None:
                 yield f"{name} is unreadable"
 
     def _unknown_bits(self, word: int | None, kcov: int | None) -> int:
-        """Return the bits of a task's mode word, or of a saved one, that are neither part of a mode
-        nor a known flag.
+        """Return the bits of a task's or a saved mode word that are neither part of a mode nor a
+        known flag.
 
-        A flag that kcovdbg knows is never in the mode of an object. A bit that the object has as
-        well must be something else, and is unknown.
+        An object's mode never has a known flag. If it has the bit, the bit has another meaning.
 
         :param kcov: the object of the session.
         """
@@ -176,7 +174,7 @@ class SessionWalk:
 
     @cached_property
     def _usual_flags(self) -> int:
-        """Flag bits that stay set in tasks that are switched out, and are set in most of them."""
+        """The flag bits that tasks keep while they are switched out, if most of those have them."""
         words = [fields.kcov_mode or 0 for fields in self._cache.tasks.found]
         switched_out = [word for word in words if word & self._layout.in_ctxsw]
         usual = 0
@@ -232,8 +230,7 @@ class SessionWalk:
         """Return a session with its role: local, a remote or softirq section, or only the mark of a
         remote owner.
 
-        :param softirq: ``task->kcov_softirq`` where the task's own fields describe the session, 0
-            for a saved one.
+        :param softirq: ``task->kcov_softirq``, 0 for a saved session.
         """
         found = self._decide(session, softirq)
         has_softirqs = self._generation.has(Feature.SOFTIRQ)
@@ -250,8 +247,8 @@ class SessionWalk:
         return found._replace(is_certain=not errors, errors=errors)
 
     def _decide(self, session: Session, softirq: int | None) -> Session:
-        """Return a session with its role by mode, area and object, as if no section were one of a
-        softirq.
+        """Return a session with its role by mode, area and object; a softirq section counts as a
+        remote section.
         """
 
         def decide(role: Role | None, *errors: str) -> Session:
@@ -264,7 +261,7 @@ class SessionWalk:
         if not modes.is_known(mode):
             if self._layout.modes:
                 return decide(None, f"mode {mode} is not one of this kernel's modes")
-            # Without names for modes: only a session has an area.
+            # The debug info has no names of modes. Only a session has an area.
             if area is None:
                 return decide(None)
             is_idle = not area
@@ -283,8 +280,7 @@ class SessionWalk:
         problem = find_implausible(self._target, self._layout, fields)
         if problem is not None:
             errors.append(f"kcov {kcov:#x} is no longer a struct kcov: {problem}")
-        # A local session's area is the object's own buffer, a section's never is
-        # (kcov-abi.md T2, T6).
+        # A local session uses the object's own buffer; a section never does (kcov-abi.md T2, T6).
         is_own_buffer = area is not None and area == fields.area
         if is_own_buffer or not self._generation.has(Feature.REMOTE):
             return decide(Role.LOCAL, *errors)
@@ -304,16 +300,17 @@ class SessionWalk:
     def _find_owned(
         self, fields: TaskFields, session: Session, interrupted: Session | None
     ) -> tuple[KcovFields | None, bool | None, Sequence[str]]:
-        """Find the object of a KCOV_REMOTE_ENABLE that this task did.
+        """Find the object that a task owns by KCOV_REMOTE_ENABLE.
 
-        :return: the object, whether the task did one, None where that is unknown, and lines on
+        :return: the object, whether the task owns one, None if that is unknown, and lines on
             unreadable objects.
         """
         if not self._generation.has(Feature.REMOTE):
             return None, None, ()
         own_member = self._generation.has(Feature.OWNER_MEMBER)
         own_pointer = fields.kcov_remote if own_member else fields.kcov
-        # Where the object may be; `unknown` says whether it may be elsewhere, or is unreadable.
+        # The pointers that may lead to the object; `unknown` if there may be others, or if objects
+        # are unreadable.
         pointers = [fields.kcov_remote, fields.kcov]
         if interrupted is not None:
             marked = modes.REMOTE in (session.mode, interrupted.mode)
@@ -323,7 +320,7 @@ class SessionWalk:
             marked = session.mode == modes.REMOTE
             unknown = own_pointer is None or bool(fields.kcov_softirq and not self.sees_saved)
         if self._generation.has(Feature.SAVED_IN_TASK) and not own_member:
-            # From August 2026 on, kcov_remote or the mode marks an owner.
+            # Since August 2026, kcov_remote or the mode marks an owner.
             unknown = unknown or not self._generation.has(Feature.MODE_REMOTE)
         errors: list[str] = []
         for pointer in dict.fromkeys(pointers):
@@ -351,7 +348,7 @@ class SessionWalk:
 def has_state(fields: TaskFields, layout: Layout) -> bool:
     """Return whether a task has KCOV state.
 
-    A sequence is not state, because kcov_stop() leaves it behind; nor is the flag of a task that is
+    A sequence, which kcov_stop() leaves behind, is no state; neither is the flag of a task that is
     switched out.
     """
     return bool(
@@ -368,8 +365,8 @@ def has_state(fields: TaskFields, layout: Layout) -> bool:
 
 
 def find_areas(cache: StructureCache, sessions: SessionWalk) -> tuple[Area, ...]:
-    """Return the remote and softirq areas: on a list, idle on their CPU, in use, of an interrupted
-    section, or unclaimed.
+    """Return the areas of remote and softirq sections: free ones on lists and of CPUs, areas in
+    use, areas of interrupted sections, and unclaimed areas.
     """
     used = {area.address: area for area in _of_sections(cache, sessions)}
     claimed = (*cache.area_lists.found.areas, *_of_cpus(cache, used), *used.values())
@@ -398,7 +395,7 @@ def _of_sections(cache: StructureCache, sessions: SessionWalk) -> Iterator[Area]
             yield Area(saved.area, saved.size, TASK_LIST, "saved", None, saved.cpu, saved.errors)
     of_cpus = {state.irq_area for state in cache.per_cpu.found.values()}
     for task in sessions.with_state:
-        # A CPU's area is in use by the task that has it, even where the task's role is unknown.
+        # A task that has a CPU's area uses it, although the task's role is unknown.
         fields = task.fields
         area, size = fields.kcov_area, fields.kcov_size
         if task.role is None and area and area in of_cpus:
@@ -413,7 +410,7 @@ def _of_cpus(cache: StructureCache, used: dict[int, Area]) -> Iterator[Area]:
         area = of_cpu.irq_area
         if not area or area in used:
             continue
-        # An idle area does not hold its size; all CPUs' areas have the same.
+        # An idle area does not hold its size, but all CPUs' areas have one size.
         size = next(iter(known), None)
         allocated = next((found for found in cache.kcov_areas if found.start == area), None)
         if not size and allocated is not None:
@@ -430,7 +427,7 @@ def _doubt_buffer(cache: StructureCache, name: str, address: int) -> tuple[str, 
 
 
 def _unlisted(cache: StructureCache, sessions: SessionWalk, claimed: set[int]) -> Iterator[Area]:
-    """Yield the allocated areas that no list, CPU or section has."""
+    """Yield the allocated areas that are on no list, and of no CPU or section."""
     unclaimed = "unclaimed" if _sees_all_users(cache, sessions) else None
     holders = {fields.kcov_area: fields.pid for fields in cache.tasks.found if fields.kcov_area}
     for area in cache.kcov_areas:
@@ -439,7 +436,7 @@ def _unlisted(cache: StructureCache, sessions: SessionWalk, claimed: set[int]) -
             continue
         words = area.size // cache.layout.buffer_word
         if area.start in holders:
-            # In use, or left behind; not unclaimed in either case.
+            # The area is in use or was left behind. In both cases it is not unclaimed.
             pid = holders[area.start]
             error = f"task {pid} has it outside of any section"
             yield Area(area.start, words, sections, None, pid, errors=(error,))

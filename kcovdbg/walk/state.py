@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The reader of KCOV's state: :func:`read_state`, and :class:`StateReader` where parts are asked
-for one after another.
+"""The reader of KCOV's state: :class:`StateReader` reads parts when they are asked for,
+:func:`read_state` some parts at once.
 """
 
 from __future__ import annotations
@@ -45,12 +45,11 @@ if TYPE_CHECKING:
 
 
 def read_cpu_lock_owner(target: Target, cpu: int) -> int | None:
-    """Return the task, ``struct task_struct *``, that holds the lock of a CPU's
-    ``kcov_percpu_data``; 0 when nobody does.
+    """Return the task that holds the lock of a CPU's ``kcov_percpu_data``.
 
-    On PREEMPT_RT the lock is a mutex with an owner; elsewhere it only has one with lock debugging.
+    The lock has an owner on PREEMPT_RT, and elsewhere with lock debugging.
 
-    :return: None where the lock has no owner.
+    :return: ``struct task_struct *``, 0 when the lock is free; None when it has no owner.
     :raises ReadError: when it is unreadable.
     """
     paths: tuple[str, ...] = ("lock.owner",)
@@ -67,10 +66,10 @@ def read_cpu_lock_owner(target: Target, cpu: int) -> int | None:
     return strip_tag(target, read_word(target, address, member.size) & ~1)
 
 
-# Words of buffers: limits for one buffer, and for all that a State holds (128 MiB).
+# Limits for the words of one buffer, and of all buffers in a State (128 MiB).
 _MAX_WORDS: Final = 1 << 23
 _HELD_WORDS: Final = 1 << 24
-# Unwinding is slow: limit for the stacks that one reader unwinds.
+# Limits for the stacks that a reader and a brief reader unwind, as unwinding is slow.
 _MAX_STACKS: Final = 4000
 _MAX_BRIEF_STACKS: Final = 64
 
@@ -78,11 +77,9 @@ _MAX_BRIEF_STACKS: Final = 64
 class StateReader:
     """One look at a kernel. Every part is read once, when it is first asked for.
 
-    :param find_proof: returns what judges records by the kernel's code; None where no image is
-        known.
-    :param known_tasks: reads these tasks again instead of walking the lists of tasks; None to walk.
-    :param is_brief: whether to leave out what takes long: the search of slab memory, and all but a
-        few stacks.
+    :param find_proof: returns the judge of records by the kernel's code; None if no image is known.
+    :param known_tasks: tasks to read again instead of walking the lists of tasks; None to walk.
+    :param is_brief: whether to save time: slab memory is not searched, and few stacks are unwound.
     """
 
     def __init__(
@@ -100,9 +97,7 @@ class StateReader:
         self._is_brief = is_brief
         self._max_stacks = _MAX_BRIEF_STACKS if is_brief else _MAX_STACKS
         self.lacking: dict[Source, Lack] = {}
-        """Everything that could not be read so far beside the cache's structures, by where it was
-        looked for.
-        """
+        """Everything that could not be read so far, by source, without the cache's structures."""
         self._cache = StructureCache(target, layout, known_tasks)
         self._sessions = SessionWalk(self._cache)
         self._known: dict[Part, Mapping[str, object]] = {}
@@ -114,7 +109,7 @@ class StateReader:
         self._proofs: dict[frozenset[str], Mapping[str, object]] = {}
 
     def _make_readers(self) -> Mapping[Part, Callable[[], Mapping[str, object]]]:
-        """Return functions that read the members of a State, by the part that has them."""
+        """Return for each part the function that reads its members of a State."""
         return {
             Part.TASKS: lambda: {
                 "task_fields": self._cache.tasks.found,
@@ -165,13 +160,7 @@ class StateReader:
         syscalls: Collection[TaskFields] = (),
         about: Collection[str] = (),
     ) -> State:
-        """Return the State with some parts, and what of them could not be read.
-
-        :param stacks: tasks, ``struct task_struct *``, whose stacks are also wanted.
-        :param syscalls: tasks whose system calls are also wanted: a read of the target for each.
-        :param about: the buffers whose records are compared with the code, as findings name them;
-            all when it is empty.
-        """
+        """Return a State with some parts, as :meth:`StateSource.read`."""
         if Part.PROOF in parts:
             self._known[Part.PROOF] = self._read_proof(frozenset(about))
         read: dict[str, object] = {}
@@ -185,10 +174,11 @@ class StateReader:
         return State(self.facts, read, self._lacking, wanted, calls, parts)
 
     def recall(self) -> State:
-        """Return a State with every part that was asked for so far; nothing is read."""
-        read = {name: value for known in self._known.values() for name, value in known.items()}
+        """Return a State with every part that was asked for so far, without reading anything."""
+        read: dict[str, object] = {}
         parts = Part.NOTHING
-        for part in self._known:
+        for part, members in self._known.items():
+            read.update(members)
             parts |= part
         return State(self.facts, read, self._lacking, parts=parts)
 
@@ -205,12 +195,7 @@ class StateReader:
         return found
 
     def kcov(self, address: int) -> KcovFields:
-        """Return an object, also one that nothing refers to.
-
-        :param address: ``struct kcov *``.
-        :raises ReadError: when it is unreadable.
-        :raises MissingTypeError: when the debug info has no ``struct kcov``.
-        """
+        """Return the fields of an object, as :meth:`StateSource.kcov`."""
         return self._cache.kcov(address)
 
     def interpret(self, fields: TaskFields) -> Task:
@@ -303,7 +288,7 @@ class StateReader:
     def _lacking_devices(self) -> Mapping[Source, Lack]:
         if not self._device_walks:
             return {}
-        # Tasks lead to a device's objects and sessions.
+        # A device's objects and sessions are found by tasks.
         remarks = list(self._cache.tasks.lines)
         for walk in self._device_walks:
             remarks += walk.remarks
@@ -321,7 +306,7 @@ class StateReader:
             is_held = None
             remarks.append(f"kcov_remote_lock could not be read: {error}")
         except MissingError:
-            # It is then in no dump of this kernel.
+            # No dump of this kernel shows the lock: it counts as free.
             pass
         owners: dict[int, int] = {}
         cpus = self.facts.cpus if self._has(Feature.SOFTIRQ) else ()
@@ -339,7 +324,7 @@ class StateReader:
 
     @read_once
     def _exits(self) -> Reading[Mapping[int, bool | None]]:
-        """Whether each exiting task with an object is dead; None where that is unknown."""
+        """Whether each exiting task with an object is dead; None if that is unknown."""
         exit_state = find_member(self.target, TASK, ("exit_state",))
         found: dict[int, bool | None] = {}
         remarks: list[str] = []
@@ -359,8 +344,8 @@ class StateReader:
 
     @read_once
     def _softirqs(self) -> Reading[Mapping[int, bool | None]]:
-        """Whether a softirq is served where each task in a softirq section runs; None where that is
-        unknown.
+        """For each task in a softirq section, whether its CPU (on PREEMPT_RT, the task) serves a
+        softirq; None if that is unknown.
         """
         cpu_of = {task: cpu for cpu, task in self._cache.current.found.items()}
         found: dict[int, bool | None] = {}
@@ -392,7 +377,7 @@ class StateReader:
 
     @read_once
     def _buffers(self) -> Reading[tuple[BufferContents, ...]]:
-        """The contents of buffers, within a budget; those that are left out are named."""
+        """The contents of buffers within a budget. Buffers that are left out are named."""
         budget = self._make_budget()
         found = (*self._read_user_buffers(budget), *self._read_section_buffers(budget))
         return Reading.of(Source.BUFFERS, found, (*budget.remarks, *self._find_uncounted()))
@@ -464,9 +449,7 @@ class StateReader:
                 yield kcov, fields, fields.size
 
     def _find_uncounted(self) -> Iterator[str]:
-        """Yield a line on each buffer of an enabled object whose count is unreadable: it is unknown
-        whether there is anything in it.
-        """
+        """Yield a line for each buffer of an enabled object whose count is unreadable."""
         for kcov, fields, _ in self._enabled_buffers():
             if kcov.count is None:
                 yield f"kcov:{fields.address:#x}: its count could not be read"
@@ -474,10 +457,10 @@ class StateReader:
     def _read_user_buffers(
         self, budget: _BufferBudget, *, is_reused: bool = False
     ) -> Iterator[BufferContents]:
-        """Read the buffers of objects in their first session, which hold nothing of an earlier
+        """Read the buffers of objects in their first session, which have no records of an earlier
         mode.
 
-        :param is_reused: read the buffers of objects in a later session instead.
+        :param is_reused: whether to read the buffers of objects in a later session instead.
         """
         for kcov, fields, size in self._enabled_buffers():
             # Kernels without remote coverage do not count sessions.
@@ -518,9 +501,7 @@ class StateReader:
         return SyscallWalk(self.target)
 
     def _is_in_kernel(self, task: int) -> bool | None:
-        """Return whether a task that is on a CPU is in the kernel, None where its registers are
-        unknown.
-        """
+        """Return whether a running task is in the kernel, None if its registers are unknown."""
         stack = self._unwind(task)
         return None if stack is None else bool(stack)
 
@@ -538,14 +519,16 @@ class StateReader:
                 self._stacks[task] = None
                 self._unread_stacks.append(f"task {task:#x}: {error}")
             except KcovdbgError:
-                # Slices have few stacks, and nobody saves the registers of a running task.
+                # Slices have few stacks, and a running task's registers may be unknown.
                 self._stacks[task] = None
         return self._stacks[task]
 
 
 class _BufferBudget:
-    """Reads buffers as long as their words, and those that are held already, stay within a
-    limit.
+    """Reads buffers until a limit of words is reached.
+
+    :param read: reads the buffer with a name.
+    :param held: the number of words that the State has already.
     """
 
     def __init__(self, read: Callable[[str], Buffer], held: int) -> None:
@@ -555,10 +538,11 @@ class _BufferBudget:
         self._unread: list[str] = []
 
     def read(self, name: str, words: int) -> Buffer | None:
-        """Read a buffer of so many words at most.
+        """Read a buffer.
 
-        :return: None if nothing of it can be read, it exceeds the limit, or the format of its
-            records is a guess.
+        :param words: the greatest number of words that it can have.
+        :return: None if it is unreadable, if it exceeds the limit, or if the format of its records
+            is a guess.
         """
         if words > _MAX_WORDS or self._held + words > _HELD_WORDS:
             self._left.add(name)
@@ -569,7 +553,7 @@ class _BufferBudget:
             self._unread.append(f"{name} could not be read: {error}")
             return None
         if buffer.has_doubtful_format:
-            # Rule X6 reports it once.
+            # Rule X6 reports that.
             return None
         if buffer.is_incomplete:
             self._unread.append(f"{name} could be read only in part: pages are missing")
@@ -578,8 +562,8 @@ class _BufferBudget:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """A line on the buffers that exceed the limit, and one on each that could not be read
-        whole.
+        """A line on the buffers that exceed the limit, and a line for each buffer that could not be
+        read whole.
         """
         if not self._left:
             return tuple(self._unread)
@@ -589,9 +573,7 @@ class _BufferBudget:
 
 
 def _most_words(count: int) -> int:
-    """Return how many words so many records take at most, the count word included: comparisons have
-    four.
-    """
+    """Return the greatest number of words that records take, with the count word."""
     return CMP_WORDS * count + 1
 
 
@@ -600,6 +582,6 @@ def read_state(
 ) -> State:
     """Read some parts of KCOV's state.
 
-    :param stacks: tasks, ``struct task_struct *``, whose stacks are also wanted.
+    :param stacks: tasks, ``struct task_struct *``, whose stacks to read.
     """
     return StateReader(target, layout).read(parts, stacks=stacks)

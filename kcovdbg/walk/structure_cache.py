@@ -26,15 +26,15 @@ _T = TypeVar("_T")
 
 class _Reader(Protocol):
     lacking: dict[Source, Lack]
-    """Everything that could not be read so far, by where it was looked for."""
+    """Everything that could not be read so far, by source."""
 
 
 _R = TypeVar("_R", bound=_Reader)
 
 
 def read_once(read: Callable[[_R], Reading[_T]]) -> cached_property[Reading[_T]]:
-    """Make a property of a method that reads: it reads once, and adds what is lacking to its
-    object's ``lacking``.
+    """Make a property of a method that reads. The property reads once, and adds the data that could
+    not be read to ``lacking`` of its object.
     """
 
     @wraps(read)
@@ -49,7 +49,7 @@ def read_once(read: Callable[[_R], Reading[_T]]) -> cached_property[Reading[_T]]
 class StructureCache:
     """KCOV's structures in one look at a kernel.
 
-    :param known_tasks: reads these tasks again instead of walking the lists of tasks; None to walk.
+    :param known_tasks: tasks to read again instead of walking the lists of tasks; None to walk.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class StructureCache:
         self.layout = layout
         self._known_tasks = known_tasks
         self.owner = cache(self._find_owner)
-        """Returns pid and comm of an object's ``t``, and lines on why one of them is missing."""
+        """Returns pid and comm of an object's ``t``, and the reasons if one of them is missing."""
         self.lacking: dict[Source, Lack] = {}
-        """Everything that could not be read so far, by where it was looked for."""
+        """Everything that could not be read so far, by source."""
         self._kcov_cache: dict[int, KcovFields | ReadError | MissingTypeError] = {}
 
     @read_once
@@ -80,9 +80,7 @@ class StructureCache:
 
     @read_once
     def current(self) -> Reading[dict[int, int]]:
-        """Each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left
-        out.
-        """
+        """Each CPU's current task, ``struct task_struct *``; unreadable ones are left out."""
         return read_current_tasks(self.target)
 
     @read_once

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The files of a kernel image and of modules, read without a running kernel: types, names, source
-lines, and the code of modules as it would be loaded.
+"""A kernel that consists of files alone, an image and modules: types, names, source lines, and the
+code of the modules as if they were loaded.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from kcovdbg.target.missing_vmcoreinfo import find_release, read_banner
 
 # On x86-64 this section is linked to addresses from 0 on, far from the rest of the image.
 _PER_CPU: Final = ".data..percpu"
-# The modules are placed this far behind the image. No kernel loads modules there: an address there
-# in a trace cannot be one of a module that was loaded elsewhere.
+# Bytes between the image and the modules. No kernel loads modules there: so no trace has an address
+# there by accident.
 _GAP: Final = 1 << 20
 _NAME: Final = b"name="
 
 
 class ImageModule(NamedTuple):
-    """A module's file, and the addresses that its code is given."""
+    """A module's file, and the addresses of its code."""
 
     path: str
     loaded: LoadedModule
 
 
 class LinkedCode(NamedTuple):
-    """A section with a module's code as it would be loaded, padded to whole pages."""
+    """A section of a module's code as if it were loaded, padded to whole pages."""
 
     start: int
     module: str
@@ -63,14 +63,14 @@ class ImageLines(DrgnLines):
 
 
 class ImageTarget(ProgramTypes):
-    """A :class:`~kcovdbg.target.target.Target` without memory: a kernel image, and modules placed
+    """A :class:`~kcovdbg.target.target.Target` without memory: a kernel image, with modules placed
     behind it.
 
-    :param name: what messages call it.
-    :param path: of the file with debug info.
+    :param name: its name in messages.
+    :param path: the image with debug info.
     :param modules: paths of modules with debug info.
-    :param code: path of the stripped image that has the code, None where the file with debug info
-        has it.
+    :param code: path of the stripped image that has the code, None if the image with debug info has
+        it.
     :raises TargetError: when a file is damaged, or drgn cannot use it.
     """
 
@@ -95,7 +95,7 @@ class ImageTarget(ProgramTypes):
 
     @property
     def files(self) -> Iterator[str]:
-        """The files that are read."""
+        """The image, the stripped image, and the modules."""
         yield from filter(None, (self.image, self.code))
         yield from (module.path for module in self._modules)
 
@@ -118,7 +118,7 @@ class ImageTarget(ProgramTypes):
 
     @cached_property
     def _code(self) -> Sequence[LinkedCode]:
-        """The code of the modules, ascending."""
+        """The code of the modules, by address."""
         return sorted(code for module in self._modules for code in self._link(module))
 
     def _link(self, module: ImageModule) -> Iterator[LinkedCode]:
@@ -129,7 +129,7 @@ class ImageTarget(ProgramTypes):
             def find_address(number: int) -> int | None:
                 symbol = elf.symbols[number]
                 if not symbol.section:
-                    # None if another module defines it, or nothing at all.
+                    # Other modules may define the symbol, which the image then lacks.
                     exported = kernel.symbols.find(symbol.name)
                     return None if exported is None else exported.address
                 if symbol.section >= len(elf.sections):
@@ -146,9 +146,10 @@ class ImageTarget(ProgramTypes):
 
 
 def _lay_out_modules(paths: Sequence[str], start: int) -> Iterator[ImageModule]:
-    """Yield the modules, one behind the other; two files of one module count once.
+    """Yield the modules with addresses, one behind the other; the second file of a module is left
+    out.
 
-    :param start: the address of the first one.
+    :param start: the address of the first module.
     """
     names: set[str] = set()
     for path in paths:
@@ -157,24 +158,23 @@ def _lay_out_modules(paths: Sequence[str], start: int) -> Iterator[ImageModule]:
             if name in names:
                 continue
             names.add(name)
-            at, texts = start, []
+            end = start
+            texts: list[tuple[str, int]] = []
             for section in elf.sections:
                 if section.flags & SHF_ALLOC:
                     if is_code_section(section.name):
-                        texts.append((section.name, at))
-                    at = page_align(at + section.size)
-            loaded = LoadedModule(name, elf.build_id, at - start, tuple(texts))
+                        texts.append((section.name, end))
+                    end = page_align(end + section.size)
+            loaded = LoadedModule(name, elf.build_id, end - start, tuple(texts))
             yield ImageModule(path, loaded)
-            # `span` does not know the size of the last section: it may end beyond `at`.
-            start = page_align(max(at, loaded.span[1]))
+            # `span` guesses the size of the last section: it may end later.
+            start = page_align(max(end, loaded.span[1]))
 
 
 def _find_name(elf: ElfFile) -> str:
-    """Return the name that a module is loaded by: since v4.13 ``.modinfo`` has it, before that it
-    follows from the file's name.
-    """
+    """Return the name of a module: since v4.13 ``.modinfo`` has it, before it is the file name."""
     section = elf.section(".modinfo")
-    # Files with debug info alone have the section without its contents: it reads as empty.
+    # In a file with debug info alone, the section reads as empty.
     entries = b"" if section is None else elf.read_section(section)
     for entry in entries.split(b"\0"):
         if entry.startswith(_NAME):

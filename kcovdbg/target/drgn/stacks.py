@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Kernel stacks: drgn unwinds them; on RISC-V, where it does not, frame pointers are followed as
-the kernel does (arch/riscv/kernel/stacktrace.c).
+"""Kernel stacks, which drgn unwinds. It cannot on RISC-V: there, frame pointers are followed as
+arch/riscv/kernel/stacktrace.c does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class DrgnStacks:
         self._target = target
         self._read_notes = read_notes
         self.current_registers: Callable[[int], Mapping[str, int] | None] | None = None
-        """Returns the registers that a CPU has now, by name; None where the Program's are right."""
+        """Returns the registers that a CPU has now, by name; None if those in the Program are
+        right.
+        """
 
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
         registers = self._find_registers(task)
@@ -47,7 +49,7 @@ class DrgnStacks:
             try:
                 return self._unwind(self._target.prog, task)
             except drgn.UnsupportedOperation:
-                # drgn unwinds no task that runs on a live machine, even if the machine is stopped.
+                # drgn unwinds no running task of a live machine, even if the machine is stopped.
                 if not self._stands_still():
                     raise
                 with self._target.connection.pause() as is_stopped:
@@ -61,16 +63,14 @@ class DrgnStacks:
             ) from None
 
     def _stands_still(self) -> bool:
-        """Return whether a live machine is stopped, or has panicked: others are not paused."""
+        """Return whether a live machine is stopped, or has panicked; others are not paused."""
         state = self._target.state() if self._target.live else None
         if state is None:
             return False
         return state is MachineState.STOPPED or find_panic_cpu(self._target.prog) is not None
 
     def _copy_stopped(self) -> drgn.Program:
-        """Return a Program of a stopped machine that has the registers of its CPUs, as a dump
-        has.
-        """
+        """Return a Program of a stopped machine with the registers of its CPUs, as of a dump."""
         prog = self._target.prog
         try:
             return copy_program(prog, self._read_notes(), physical_memory(prog))
@@ -80,8 +80,8 @@ class DrgnStacks:
             ) from None
 
     def _find_registers(self, task: int) -> Mapping[str, int] | None:
-        """Return the registers of the CPU that a task runs on; None where it runs on none, or the
-        Program has them.
+        """Return the registers of the CPU that a task runs on; None if the task does not run, or if
+        the Program has the registers.
         """
         if self.current_registers is None:
             return None
@@ -90,7 +90,7 @@ class DrgnStacks:
         return None if cpu is None else self.current_registers(cpu)
 
     def _find_cpu(self, task: int) -> int | None:
-        """Return the CPU that a task runs on, None where it runs on none."""
+        """Return the CPU that a task runs on, None if it does not run."""
         for cpu in self._target.cpus():
             if read_task_of_cpu(self._target, cpu, "curr") == task:
                 return cpu
@@ -127,24 +127,24 @@ class DrgnStacks:
         except drgn.FaultError as error:
             raise ReadError(f"could not read {what}: {first_line(error)}", error.address) from None
         except WALK_ERRORS as error:
-            # A running task, when the dump has no registers of its CPU.
+            # The dump has no registers of a running task's CPU.
             raise CapabilityError(f"cannot unwind {what}: {first_line(error)}") from None
         except Exception as error:
             if type(error) is not Exception:
                 raise
-            # libdw's, of debug info that lacks a section.
+            # libdw reports debug info that lacks a section.
             raise CapabilityError(f"cannot unwind {what}: {first_line(error)}") from None
         frames = self._in_kernel(map(self._make_frame, trace))
-        # What follows an entry of the kernel is user space's.
+        # If frames were dropped, the stack reaches user space.
         if frames and len(frames) == len(trace):
             self._check_end(frames[-1], trace[len(trace) - 1], what)
         return frames
 
     def _check_end(self, frame: StackFrame, last: drgn.StackFrame, what: str) -> None:
-        """Find out whether a stack ends because memory above its last frame cannot be read, which
-        drgn does not say.
+        """Check that a stack does not end because memory above its last frame is unreadable, which
+        drgn does not report.
 
-        :raises CutStackError: if so.
+        :raises CutStackError: if it does.
         """
         if is_outermost(frame):
             return
@@ -158,15 +158,13 @@ class DrgnStacks:
             ) from None
 
     def _unwind_riscv(self, prog: drgn.Program, task: int) -> Iterator[StackFrame]:
-        """Yield the frames of a task's stack on RISC-V, which drgn does not unwind, innermost
-        first.
+        """Yield the frames of a task's stack on RISC-V, innermost first.
 
-        :raises CapabilityError: when it runs, and the registers of its CPU are unknown.
-        :raises drgn.UnsupportedOperation: when it runs on a live kernel.
+        :raises CapabilityError: when the task runs, and the registers of its CPU are unknown.
+        :raises drgn.UnsupportedOperation: when the task runs on a live kernel.
         """
-        low, high = (
-            prog.symbol(name).address for name in ("handle_exception", "ret_from_exception_end")
-        )
+        low = prog.symbol("handle_exception").address
+        high = prog.symbol("ret_from_exception_end").address
         registers = self._find_riscv_registers(prog, task)
         for frame in walk_stack(registers, range(low, high), self._target.read):
             found = frames_at(prog, frame.pc if frame.is_interrupted else frame.pc - 1)
@@ -188,7 +186,7 @@ class DrgnStacks:
         cpu = self._find_cpu(task)
         if cpu is not None:
             if prog.flags & drgn.ProgramFlags.IS_LIVE:
-                # As drgn refuses it on other machines.
+                # drgn raises this on other machines.
                 raise drgn.UnsupportedOperation("cannot unwind stack of running task")
             found = find_registers(parse_notes(self._read_notes(), "<"), cpu)
             if found is None:
@@ -198,7 +196,7 @@ class DrgnStacks:
         return StackRegisters(thread.ra.value_(), 0, thread.s[0].value_(), is_interrupted=False)
 
     def _in_kernel(self, frames: Iterable[StackFrame]) -> Sequence[StackFrame]:
-        # Frames beyond the entry from user space are guesses.
+        # drgn guesses the frames above the entry from user space.
         low = self._target.kernel_range[0]
         return list(itertools.takewhile(lambda frame: frame.pc >= low, frames))
 
@@ -225,7 +223,7 @@ class DrgnStacks:
         except LookupError:
             return StackFrame(pc, function, None, None, None, frame.is_inline, frame.interrupted)
         if file.endswith(".rs") and not frame.is_inline:
-            # drgn has the last part of a path only.
+            # drgn has only the last part of the function's path.
             with suppress(LookupError):
                 function = demangle(frame.symbol().name)
         column = column or None
@@ -246,17 +244,16 @@ def find_panic_cpu(prog: drgn.Program) -> int | None:
     return cpu if cpu >= 0 else None
 
 
-# Bytes of the locals and saved registers of a function: kernels are built with
-# -Wframe-larger-than=2048.
+# Limit for the bytes of a frame: kernels are built with -Wframe-larger-than=2048.
 _MAX_FRAME_SIZE: Final = 2048
-# Functions in which CPUs begin: nothing is above them on their stack.
+# The functions in which CPUs begin: the outermost ones on their stacks.
 _STARTS: Final = re.compile(
     r"((common|secondary)_|x86_64_|smp_)?start\w*|__(primary|secondary)_switched"
 )
 
 
 def is_outermost(frame: StackFrame) -> bool:
-    """Return whether nothing of the kernel is above a frame."""
+    """Return whether a frame is the kernel's outermost one."""
     return frame.is_entry or _STARTS.fullmatch(frame.function or "") is not None
 
 
@@ -267,18 +264,18 @@ _FRAME: Final = struct.Struct("<QQ")
 _REGISTERS: Final = struct.Struct("<9Q")
 _REGISTERS_OFFSET: Final = 112
 _MAX_FRAMES: Final = 256
-# THREAD_SIZE with KASAN, in bytes; text is farther from stacks.
+# THREAD_SIZE with KASAN, in bytes. Text is farther from a stack.
 _MAX_STACK: Final = 64 << 10
 
 
 class StackRegisters(NamedTuple):
-    """The registers from which a stack is walked."""
+    """The registers with which the walk of a stack begins."""
 
     pc: int
     ra: int
     fp: int
     is_interrupted: bool
-    """Whether the program counter is at an interrupted instruction, not a return address."""
+    """Whether the program counter is at an interrupted instruction, and not a return address."""
 
 
 class WalkedFrame(NamedTuple):
@@ -289,7 +286,7 @@ class WalkedFrame(NamedTuple):
 
 
 def find_registers(notes: Iterable[Note], cpu: int) -> StackRegisters | None:
-    """Return the registers of a CPU among the notes of a dump, None where it has none."""
+    """Return the registers of a CPU in the notes of a dump, None if it has none."""
     found = [note.desc for note in notes if note.type == NT_PRSTATUS and note.name == "CORE"]
     if cpu >= len(found) or len(found[cpu]) < _REGISTERS_OFFSET + _REGISTERS.size:
         return None
@@ -300,14 +297,14 @@ def walk_stack(
     registers: StackRegisters, exceptions: range, read: ReadMemory
 ) -> Iterator[WalkedFrame]:
     """Yield the frames of a kernel stack, innermost first, up to the entry from user space, or up
-    to what is not a frame.
+    to damage.
 
-    :param exceptions: the kernel's code for exceptions: a return into it has ``struct pt_regs`` on
-        the stack above.
+    :param exceptions: the addresses of the kernel's code for exceptions. Above a return address
+        into it, the stack has a ``struct pt_regs``.
     :param read: reads the kernel's memory; raises ReadError.
     """
     pc, ra, fp, is_interrupted = registers
-    # Interrupts may have a stack of their own, whose outermost frame points to the other one.
+    # The outermost frame of an interrupt's own stack points to the interrupted stack.
     seen: set[int] = set()
     while fp not in seen and len(seen) < _MAX_FRAMES:
         yield WalkedFrame(pc, is_interrupted)
@@ -317,7 +314,8 @@ def walk_stack(
         try:
             caller, back = _FRAME.unpack(read(fp - _FRAME.size, _FRAME.size))
             if is_interrupted and fp + _FRAME.size <= back < fp + _MAX_STACK:
-                # A function that calls none has only the frame pointer on the stack.
+                # A function without calls saves only the frame pointer: its word is in the place of
+                # the return address, which is still in a register.
                 caller, back = back, ra
             above, fp, is_interrupted = fp, caller, False
             if back in exceptions:

@@ -16,12 +16,14 @@ from kcovdbg.abi.record import CMP, PC
 from kcovdbg.errors import KcovdbgError, ReadError, UsageError
 from kcovdbg.model.buffer import Gap
 from kcovdbg.model.memory import VmallocArea
+from kcovdbg.series import draft_2016
 from kcovdbg.series.declaration import BufferFacts
 from kcovdbg.series.table import traits_of
 from kcovdbg.target.target import Member, Symbol
 from kcovdbg.walk.buffer_names import parse_name
 from kcovdbg.walk.buffers import read_buffer_at
 from kcovdbg.walk.layout import Layout
+from kcovdbg.walk.objects import find_capacity
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E7, E9A, J
@@ -70,6 +72,14 @@ def read(words, size=None, mode="TRACE_PC", *, layout=None, where=None, **values
     return read_buffer_at(
         make_target(words, size, **values), layout or make_layout(), where or facts_of(size, mode)
     )
+
+
+def test_size_limit_of_a_series():
+    """The draft of 2016 accepts INT_MAX words (kcov-abi.md 2), mainline INT_MAX bytes."""
+    size = 1 << 30
+    draft = make_layout((draft_2016.SERIES.feature,), word=4)
+    assert find_capacity(draft, "TRACE", size) == size - 1
+    assert find_capacity(make_layout(), "TRACE_PC", size) is None
 
 
 def test_plain():
