@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Files that a user gives as a dump or as debug info: what they are, whether they are whole, and
-their plain contents.
+"""Files that a user gives as a dump or as debug info: finds their kind and their damage, and
+unpacks them.
 
-Compressed images and debug files are unpacked into the cache, where copies that are not used go
-away; compressed and flattened dumps to temporary files, which are removed when the process ends.
+Compressed images and debug files are unpacked into the cache, from which copies without use are
+removed. Compressed and flattened dumps are unpacked to temporary files, which are removed when the
+process ends.
 """
 
 from __future__ import annotations
@@ -41,19 +42,20 @@ NOTE_NAME: Final = "KCOVDBG"
 NOTE_SLICE: Final = 0
 NOTE_INCONSISTENT: Final = 1
 _CHUNK: Final = 1 << 20
-# Memory of a machine that has just booted is mostly zeros, which compress to nothing.
+# A dump may be this many times larger than its compressed file: the memory of a machine that has
+# just booted is mostly zeros.
 _RATIO: Final = 100
 _PAGE_SIZE: Final = 4096
-# Bytes that identify_start() looks at: e_ident and e_type of an ELF header.
+# Bytes by which identify_start() decides: e_ident and e_type of an ELF header.
 _MAGIC_SIZE: Final = 18
-# How far behind text a dump may start, in bytes: warnings and the banner that ssh prints.
+# Limit for the bytes of text before a dump: ssh prints warnings and a banner.
 _MAX_TEXT: Final = 64 << 10
 _DUMP_MAGIC: Final = re.compile(
     b"|".join(
         re.escape(magic) for magic in (MAGIC, KDUMP_MAGIC, DISKDUMP_MAGIC, FLATTENED_MAGIC, *MAGICS)
     )
 )
-# Control characters that no terminal shows.
+# Control characters that text does not have.
 _NO_TEXT: Final = re.compile(rb"[\0-\x06\x0e-\x1a\x1c-\x1f]")
 _COPY: Final = "write it to a file first, and give that"
 _GET_AGAIN: Final = "copy it again, or take another dump"
@@ -68,7 +70,7 @@ class FileKind(enum.Enum):
     FLATTENED = "flattened"
     ELF = "elf"
     EMPTY = "empty"
-    """Nothing but white space."""
+    """Only white space."""
     OTHER = "other"
 
     @property
@@ -78,9 +80,9 @@ class FileKind(enum.Enum):
 
 
 def identify(path: PathName) -> FileKind:
-    """Return the kind of a file; of a compressed one, the kind of its contents.
+    """Return the kind of a file; for a compressed file, the kind of its contents.
 
-    :raises TargetError: when it cannot be read, or is compressed in a format that is not read.
+    :raises TargetError: when it is unreadable, or is compressed in an unsupported format.
     """
     with open_file(path) as file, contextlib.suppress(EOFError):
         start = _find_start(file)
@@ -94,18 +96,18 @@ def identify(path: PathName) -> FileKind:
 
 
 class _Start(NamedTuple):
-    """The start of a file, behind the text in front of a dump."""
+    """The start of a file's contents, after text in front of a dump."""
 
     offset: int
     data: bytes
-    """Its first bytes; empty for a file of white space."""
+    """The first bytes there; empty for a file of white space."""
 
 
 def _find_start(file: BinaryIO | FrameReader) -> _Start:
-    """Return where the contents of a file start: a dump that came over ssh may begin with its
-    warnings.
+    """Find the start of a file's contents. A dump that came over ssh may begin with warnings of
+    ssh.
 
-    :param file: at its start; read to an unknown position.
+    :param file: at its start; its position is changed.
     """
     data = file.read(_MAGIC_SIZE)
     packed = (*MAGICS, *(magic for magic, _ in _REFUSED))
@@ -115,7 +117,7 @@ def _find_start(file: BinaryIO | FrameReader) -> _Start:
         data += more
     for found in _DUMP_MAGIC.finditer(data):
         start = data[found.start() : found.start() + _MAGIC_SIZE]
-        # A text may name a format; the header behind the name has zeros.
+        # A text may have the name of a format. In a header, zeros follow the name.
         is_dump = identify_start(start).is_dump and b"\0" in start[8:]
         if is_dump or start.startswith(MAGICS):
             is_text = _NO_TEXT.search(data, 0, found.start()) is None
@@ -134,13 +136,13 @@ def _refuse_compressed(start: bytes, path: PathName) -> None:
 
 
 def identify_start(start: bytes) -> FileKind:
-    """Return the kind of a file by its first 18 bytes, as they are."""
+    """Return the kind of a file by its first 18 bytes."""
     if start.startswith((KDUMP_MAGIC, DISKDUMP_MAGIC)):
         return FileKind.KDUMP
     if start.startswith(FLATTENED_MAGIC):
         return FileKind.FLATTENED
     if start.startswith(MAGIC) and len(start) >= 18:
-        # e_type, behind e_ident.
+        # e_type follows e_ident.
         kind = int.from_bytes(start[16:18], "big" if start[5] == 2 else "little")
         return FileKind.CORE if kind == ET_CORE else FileKind.ELF
     return FileKind.OTHER if start else FileKind.EMPTY
@@ -160,7 +162,7 @@ def open_file(path: PathName) -> Iterator[BinaryIO]:
     :raises TargetError: when it cannot be opened or read.
     """
     try:
-        # Errors of the block are not errors of opening.
+        # Only errors of opening are handled here, not those of the block.
         file = open_input(path)
     except FileNotFoundError:
         raise TargetError(f"{path}: no such file", hint=path_hint(path)) from None
@@ -195,24 +197,26 @@ def path_hint(path: PathName) -> str:
     return f"ls {Path(path).parent} lists the files there"
 
 
-# As long as a file is open, its path in /proc is valid.
+# The unpacked files in use: the path of a file in /proc is valid while the file is open.
 _KEPT: Final[list[IO[bytes]]] = []
 
 
 class UnpackedFile(NamedTuple):
-    """A file that drgn and our readers can read: the user's, or a temporary one made of it."""
+    """A file that drgn and kcovdbg can read: the user's file, or an unpacked copy of it."""
 
     path: Path
     notes: tuple[str, ...] = ()
-    """Notes on its unpacking and its damage, a line each."""
+    """Lines on its unpacking and its damage."""
     damage: tuple[str, ...] = ()
-    """The notes on its damage."""
+    """The lines on its damage alone."""
     problem: str | None = None
-    """Why it is not whole."""
+    """Why it is not whole; None if it is."""
 
 
 def working_path(path: str | None) -> str | None:
-    """Return a path that opens a file of drgn's, which resolved the link to an unpacked one."""
+    """Return a path that opens a file of drgn. drgn resolves the link to an unpacked file, which
+    may have no other name.
+    """
     if path is None or Path(path).exists():
         return path
     for link in map(_open_path, _KEPT):
@@ -222,9 +226,9 @@ def working_path(path: str | None) -> str | None:
 
 
 def unpack(path: PathName) -> UnpackedFile:
-    """Return a dump or a vmlinux decompressed, a flattened dump reassembled.
+    """Decompress a dump or a vmlinux, and reassemble a flattened dump.
 
-    :raises TargetError: when it cannot be read, is truncated or damaged.
+    :raises TargetError: when it is unreadable, truncated or damaged.
     """
     unpacked = _unpack_to_cache(path) or _unpack(path)
     if unpacked.problem is not None:
@@ -233,10 +237,11 @@ def unpack(path: PathName) -> UnpackedFile:
 
 
 def _unpack_to_cache(path: PathName) -> UnpackedFile | None:
-    """Return a compressed image or debug file unpacked in the cache; None for another file, or
-    where the cache keeps none.
+    """Unpack a compressed image or debug file into the cache, unless it is there already.
 
-    A copy is kept under the digest of the compressed bytes that it was made of.
+    The name of a copy is the digest of the compressed bytes.
+
+    :return: None for another file, or if there is no cache.
     """
     with open_file(path) as file:
         if find_packing(file.read(_MAGIC_SIZE)) is None:
@@ -263,25 +268,26 @@ def _unpack_to_cache(path: PathName) -> UnpackedFile | None:
     except EOFError:
         raise _truncated(path, "its compressed data ends early") from None
     except OSError:
-        # A temporary file remains.
+        # The caller makes a temporary file instead.
         return None
     _KEPT.append(copy)
     if _remove_old_copies(folder):
         return UnpackedFile(kept, notes)
-    # Together with the copies that other processes use it is too large: it goes with this process.
+    # The copies that processes use exceed the limit: this one is removed when the process ends.
     kept.unlink(missing_ok=True)
     return UnpackedFile(_open_path(copy), (f"{path} was decompressed to a temporary file",))
 
 
 def _use_copy(kept: Path) -> BinaryIO | None:
-    """Open a copy in the cache, which no other process removes while it is open; None where there
-    is none.
+    """Open a copy in the cache, None if there is none. No other process removes it while it is
+    open.
     """
     try:
         copy = open_input(kept, owned=True)
         fcntl.flock(copy, fcntl.LOCK_SH)
         status = os.fstat(copy.fileno())
-        # The copies that were used longest ago go first; no file system has to keep this time.
+        # Copies that were used longest ago are removed first; file systems need not keep the time
+        # of use.
         os.utime(copy.fileno(), ns=(time.time_ns(), status.st_mtime_ns))
         is_there = status.st_nlink > 0
     except OSError:
@@ -296,11 +302,11 @@ def _use_copy(kept: Path) -> BinaryIO | None:
 def _make_copy(found: UnchangingFile, kept: Path, path: PathName) -> None:
     """Unpack a file into the cache.
 
-    :param kept: the copy.
-    :param path: of the file, for errors.
-    :raises TargetError: when the file was changed meanwhile.
-    :raises EOFError: when its data ends early.
-    :raises OSError: when it cannot be written.
+    :param kept: the path of the copy.
+    :param path: the path of the file, for errors.
+    :raises TargetError: when the file changed during the read.
+    :raises EOFError: when the file's data ends early.
+    :raises OSError: when the copy cannot be written.
     """
     make_folder(kept.parent)
     from kcovdbg.output_file import PRIVATE, open_output
@@ -312,7 +318,7 @@ def _make_copy(found: UnchangingFile, kept: Path, path: PathName) -> None:
             )
 
     found.file.seek(0)
-    # It gets its name when it is complete.
+    # The copy gets its name when it is complete.
     with (
         open_output(kept, mode=PRIVATE, check=check) as target,
         _decompressor(found.file, path) as stream,
@@ -325,10 +331,10 @@ _OLD: Final = 30 * 86400
 
 
 def _remove_old_copies(folder: Path) -> bool:
-    """Remove the copies that were not used for a month, and, as long as all together are too large,
-    those used longest ago.
+    """Remove the copies that were not used for a month, and further ones, oldest use first, until
+    all are within the limit. Copies that a process uses stay.
 
-    :return: whether they are within the limit; copies that a process uses stay.
+    :return: whether the copies are within the limit.
     """
     copies: list[tuple[float, int, Path]] = []
     with contextlib.suppress(OSError):
@@ -348,7 +354,7 @@ def _remove_old_copies(folder: Path) -> bool:
 def _remove_unused(copy: Path) -> bool:
     """Remove a copy unless a process uses it; return whether it is gone."""
     try:
-        # Over NFS, only what can be written can be locked exclusively.
+        # Over NFS, an exclusive lock needs a file that is open for writing.
         descriptor = os.open(copy, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
@@ -363,15 +369,15 @@ def _remove_unused(copy: Path) -> bool:
 
 
 def _open_path(stream: IO[bytes]) -> Path:
-    """Return the path by which this process and those of this user open a file that has no name."""
+    """Return the path by which this user's processes open a file that has no name."""
     return Path(f"/proc/{os.getpid()}/fd/{stream.fileno()}")
 
 
 def unpack_dump(path: PathName) -> UnpackedFile:
-    """Return a dump as :func:`unpack` does. If it was cut, return what there is, with a note on
-    what is missing.
+    """Return a dump as :func:`unpack` does. If the dump was cut, return the rest, with a note on
+    the missing data.
 
-    :raises TargetError: when it is not a dump, or nothing in it can be read.
+    :raises TargetError: when it is not a dump, or nothing in it is readable.
     """
     unpacked = _unpack(path)
     with open_file(unpacked.path) as file:
@@ -405,8 +411,8 @@ def unpack_dump(path: PathName) -> UnpackedFile:
 
 
 def _refuse_memory_image(file: BinaryIO, path: PathName) -> None:
-    """Refuse a memory image in a format that is not read; the error names the format."""
-    # Nearly all files that are named are dumps.
+    """Refuse a memory image in an unsupported format; the error names the format."""
+    # Few users name one: the module is imported on first use.
     from kcovdbg.target.memory_image import RAW, find_memory_image, is_raw_memory
 
     file.seek(0)
@@ -422,27 +428,27 @@ def _add_damage(found: UnpackedFile, note: str) -> UnpackedFile:
 
 
 def _find_missing_memory(file: BinaryIO, unpacked: UnpackedFile, name: str) -> str | None:
-    """Return how much of a core is missing, None where it is whole.
+    """Return how much of a core is missing, None if it is whole.
 
-    :param name: what messages call it.
+    :param name: its name in messages.
     """
     with ElfFile(unpacked.path, name) as core:
         memory = [segment for segment in core.segments if segment.type == PT_LOAD]
         if not memory:
             raise TargetError(f"{name} is truncated or damaged: it has no memory", hint=_GET_AGAIN)
-        # Without its notes nothing of the dump can be found.
+        # Without notes, nothing in the dump can be found.
         core.read_notes()
     first = min(segment.offset for segment in memory)
     end = max(segment.offset + segment.filesz for segment in memory)
-    # stat() has no size of a partition that a dump was written to.
+    # stat() has no size for a partition, to which a dump may be written.
     size = file.seek(0, os.SEEK_END)
-    # Files in /proc are memory, and have any size.
+    # /proc/vmcore and /proc/kcore have no size of their own.
     if end <= size or Path(os.path.realpath(unpacked.path)).is_relative_to("/proc"):
         return None
     if size <= first:
         raise _truncated(name, f"{size:,} bytes of {end:,}")
     if unpacked.notes:
-        # The size of a temporary file says nothing to the user.
+        # The user does not know the size of the temporary file.
         return f"{end - size:,} of {end:,} bytes are missing"
     return f"{size:,} of {end:,} bytes, {end - size:,} are missing"
 
@@ -456,14 +462,14 @@ def _truncated(path: PathName, problem: str) -> TargetError:
 def _mend(file: BinaryIO, pages: MissingPages, path: PathName) -> Path:
     """Return a copy of a kdump-compressed dump without its incomplete pages.
 
-    libkdumpfile maps the file, and a read of a page behind its end would end the process. It
-    refuses descriptors of zeros.
+    libkdumpfile maps the file, so that a read of a page behind its end would kill the process. A
+    page whose descriptor is zeros is refused instead.
     """
     with _temporary(path) as (target, made):
         end = _copy_file(file, target)
         target.truncate(max(end, pages.end))
         for offset, size in pages.runs:
-            # The file is zeros behind the end of the dump.
+            # Behind the end of the dump, the copy has zeros already.
             for at in range(offset, min(offset + size, end), _CHUNK):
                 target.seek(at)
                 target.write(bytes(min(offset + size, end, at + _CHUNK) - at))
@@ -472,7 +478,8 @@ def _mend(file: BinaryIO, pages: MissingPages, path: PathName) -> Path:
 
 def _unpack(path: PathName) -> UnpackedFile:
     found = UnpackedFile(Path(path))
-    # Text may be in front of a compressed file, and in one, which may be flattened.
+    # There may be text in front of a compressed file, and again in front of its contents, which may
+    # be a flattened dump.
     for _ in range(_MAX_LAYERS):
         with open_file(found.path) as file:
             start = _find_start(file)
@@ -523,11 +530,11 @@ def _unpack(path: PathName) -> UnpackedFile:
 
 
 def _copy(source: FrameReader, target: IO[bytes] | BinaryIO, path: PathName) -> None:
-    """Write the rest of a file, zeros as holes.
+    """Copy the rest of a file; zeros become holes.
 
-    :param path: the user's file: its size limits the size of its contents.
-    :raises LimitError: when it is too large.
-    :raises EOFError: when it is compressed, and ends early.
+    :param path: the user's file, whose size limits the size of the copy.
+    :raises LimitError: when the copy would be too large.
+    :raises EOFError: when the source is compressed, and ends early.
     """
     limit = max(find_limit(UNPACKED_SIZE), _RATIO * Path(path).stat().st_size)
     try:
@@ -543,7 +550,7 @@ def _copy(source: FrameReader, target: IO[bytes] | BinaryIO, path: PathName) -> 
 
 
 def _copy_file(source: BinaryIO, target: IO[bytes]) -> int:
-    """Write the rest of a file with its holes; return its size."""
+    """Copy the rest of a file with its holes; return its size."""
     start = source.tell()
     end = source.seek(0, os.SEEK_END)
     for offset, data in read_extents(source, start, end):

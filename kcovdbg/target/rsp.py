@@ -37,11 +37,12 @@ _HINT: Final = (
 )
 _PACKET: Final = re.compile(rb"\$([^#$]*)#([0-9a-fA-F]{2})", re.DOTALL)
 _STOP: Final = (b"T", b"S")
-# A machine that ran may also have ended: W and X.
+# W and X: a machine that ran has ended.
 _STOPS: Final = (*_STOP, b"W", b"X")
 _SILENT_SINCE: Final = (8, 1)
 _RETRIES: Final = 3
-# Limits for the description of a machine: its parts, and the bytes of one. QEMU's have kilobytes.
+# Limits for the parts of a machine's description, and for the bytes of a part: QEMU's parts have
+# kilobytes.
 _MAX_FEATURES: Final = 64
 _MAX_FEATURE: Final = 1 << 18
 
@@ -53,29 +54,30 @@ class StopReply(NamedTuple):
     thread: int | None
     """The stub's number of the CPU, from 1; None if not reported."""
     watch: int | None
-    """An address in the memory of the watchpoint that was hit; None if none was, or if not
-    reported.
+    """An address in the memory of the watchpoint that was hit; None if none was hit, or the stub
+    does not report it.
     """
     signal: int
-    """The signal that the stub gives as the reason; 5, SIGTRAP, for breakpoints and watchpoints."""
+    """The signal that the stub reports as the reason; 5, SIGTRAP, for breakpoints and watchpoints.
+    """
 
 
 class Stub(Connection):
-    """A machine's stub: :class:`RspClient`, or one that GDB is connected to and lends."""
+    """A machine's stub: :class:`RspClient`, or a stub that GDB is connected to and lends."""
 
     is_slow = True
     where: str
     """The stub's address in messages."""
     block: int = PAGE_SIZE
-    """Bytes that are worth reading at once; a power of two, at most a page."""
+    """Bytes to read at once; a power of two, at most a page."""
 
     @property
     def kaslr_offsets(self) -> Sequence[int]:
-        """KASLR offsets to try first, where only virtual memory can be read."""
+        """KASLR offsets to try first, if only virtual memory can be read."""
         return ()
 
     def read(self, address: int, size: int) -> bytes:
-        """Read memory, virtual or physical as chosen.
+        """Read physical memory after :meth:`use_physical_memory`, otherwise virtual memory.
 
         :raises ReadError: when the stub cannot read all of it.
         :raises TargetError: when the connection is lost.
@@ -83,32 +85,31 @@ class Stub(Connection):
         raise NotImplementedError
 
     def use_physical_memory(self) -> bool:
-        """Make later reads physical; return whether the stub can, as QEMU's does."""
+        """Read physical memory from now on; return whether the stub can, as QEMU's can."""
         raise NotImplementedError
 
     def use_virtual_memory(self) -> None:
-        """Undo :meth:`use_physical_memory`."""
+        """Read virtual memory from now on."""
         raise NotImplementedError
 
     def monitor(self, command: str) -> str | None:
-        """Run a command of the stub's monitor and return its output, None when it has no such
-        command.
+        """Run a command of the stub's monitor and return its output, None when the monitor has no
+        such command.
         """
         raise NotImplementedError
 
     def registers(self, thread: int | None = None) -> bytes:
-        """Return the general registers of a CPU in GDB's order, empty when the stub does not have
-        them.
+        """Return the general registers of a CPU in GDB's order, empty when they are unknown.
 
         :param thread: the stub's number of the CPU, from 1; by default the CPU that stopped.
         """
         raise NotImplementedError
 
     def register(self, name: str) -> int | None:
-        """Return a register by its name in the stub's description of the machine, None when it has
-        none.
+        """Return a register of the CPU of the last call of :meth:`registers`.
 
-        It is a register of the CPU that :meth:`registers` was last asked for.
+        :param name: its name in the stub's description of the machine.
+        :return: None when there is no such register.
         """
         raise NotImplementedError
 
@@ -118,8 +119,8 @@ class RspClient(Stub):
 
     :meth:`attach` stops the machine; :meth:`close` continues it if it ran before.
 
-    :param address: of the stub.
-    :param timeout: for each answer, in seconds.
+    :param address: the stub's address.
+    :param timeout: seconds to wait for an answer.
     """
 
     def __init__(self, address: SocketAddress, timeout: float = 10.0) -> None:
@@ -142,14 +143,13 @@ class RspClient(Stub):
     def attach(self) -> RspClient:
         """Connect, which stops the machine; return this client.
 
-        :raises TargetError: when nothing listens there, it does not answer, or it is not a stub.
+        :raises TargetError: when nothing listens at the address, or no stub answers.
         """
-        # Given back when it is closed: the machine is stopped as long.
+        # They are given back at the end, as the machine is stopped until then.
         self._taken = take_signals()
         previous = read_record(self.address)
         is_left = previous is not None and (previous.reason != "" or not previous.is_running)
-        # A machine that a killed run left stopped is already recorded, and this client does not let
-        # it go on.
+        # A machine that a killed run of kcovdbg left stopped is recorded already. It stays stopped.
         self.was_running = not is_left
         try:
             if not is_left:
@@ -168,8 +168,8 @@ class RspClient(Stub):
 
     @holds_signals
     def _connect(self) -> None:
-        # A signal between the connection and its assignment would lose it, and with it the packet
-        # that lets the machine go on.
+        # A signal between the connection and its assignment would lose the connection, and with it
+        # the packet that lets the machine go on.
         self._socket.close()
         self._socket = connect(self.address, "a GDB stub", _HINT, self._timeout)
         if self._socket.family == socket.AF_INET:
@@ -180,10 +180,10 @@ class RspClient(Stub):
     def _give_up(self, previous: StopRecord | None) -> None:
         """Close a connection that is not attached yet.
 
-        A busy stub accepts this connection when its client leaves, and stops the machine; it then
-        reads this packet, which continues it.
+        A busy stub accepts the connection when its other client leaves, and stops the machine. It
+        then reads the packet that is sent here, which continues the machine.
 
-        :param previous: the record of the machine from before.
+        :param previous: the earlier record of the machine.
         """
         if self.was_running:
             with contextlib.suppress(OSError):
@@ -200,16 +200,14 @@ class RspClient(Stub):
     def _attach(self, is_left: bool) -> None:
         """Find out what the stub can do, and whether the machine ran.
 
-        :param is_left: whether a run of kcovdbg that has ended left it stopped, as far as is
-            recorded.
+        :param is_left: whether a record says that an earlier run of kcovdbg left it stopped.
         """
-        # QEMU keeps "multiprocess" for the next client, and then ignores a `D` without a process:
-        # always ask for it, always send the process.
+        # QEMU keeps "multiprocess" for the next client, and then ignores a `D` without a process.
+        # So multiprocess is always asked for, and the process is always sent.
         self._send(b"qSupported:multiprocess+;hwbreak+")
         deadline = self._deadline()
         reply = self._receive(deadline)
-        # A machine that ran sends a stop reply before any answer; one that was stopped already
-        # sends none.
+        # A stub whose machine ran sends a stop reply before any answer.
         was_running = reply.startswith(_STOP)
         while reply.startswith(_STOP):
             reply = self._receive(deadline)
@@ -228,25 +226,26 @@ class RspClient(Stub):
         self.was_running = was_running
 
     def _may_have_run(self) -> bool:
-        """Return whether a machine that sent no stop reply may have run before: QEMU commit
-        "gdbstub: only send stop-reply packets when allowed to" (in v8.1) sends none to a client
-        that connects.
+        """Return whether a machine that sent no stop reply may have run before.
+
+        Since "gdbstub: only send stop-reply packets when allowed to" (in v8.1), QEMU sends none to
+        a new client.
         """
         version = re.match(r"(\d{1,9})\.(\d{1,9})", self.monitor("info version") or "")
         if version is None or (int(version[1]), int(version[2])) < _SILENT_SINCE:
             return False
-        # Before its start, or after a panic, the status has a reason in parentheses.
+        # If the machine has not started or has panicked, the status has a reason in parentheses.
         status = (self.monitor("info status") or "").split()
         return status == ["VM", "status:", "paused"]
 
     def describe_run(self) -> str:
-        """Return a note on whether the machine runs before and afterwards."""
+        """Return a note on whether the machine ran before, and runs afterwards."""
         if not self.was_running:
             return "the machine was stopped before kcovdbg attached, and remains so"
         note = "the machine is stopped while kcovdbg is attached"
-        # QMP answers this.
-        unknown = "its stub does not report whether it was running; it runs afterwards"
-        return f"{note}; {unknown}" if self.is_run_assumed else note
+        if self.is_run_assumed:
+            note += "; its stub does not report whether it was running; it runs afterwards"
+        return note
 
     def stop_note(self) -> str | None:
         record = None if self.was_running else read_record(self.address)
@@ -264,7 +263,7 @@ class RspClient(Stub):
 
     @holds_signals
     def close(self) -> None:
-        """Detach: the machine continues if it ran before. May be called twice."""
+        """Detach: the machine continues if it ran before. A second call does nothing."""
         if self._is_attached and self._socket.fileno() >= 0:
             self._detach()
             if self.was_running:
@@ -272,8 +271,8 @@ class RspClient(Stub):
         self._release()
 
     def leave_stopped(self, reason: str) -> str:
-        """Leave the machine stopped at :meth:`close`, and record why, for later runs of kcovdbg;
-        return a note for the user.
+        """Leave the machine stopped at :meth:`close`, and record the reason for later runs of
+        kcovdbg; return a note for the user.
         """
         if not self.was_running:
             return self.describe_run()
@@ -285,11 +284,11 @@ class RspClient(Stub):
         try:
             self.stop()
             if self._is_physical:
-                # QEMU keeps it for the next client, which would read physical memory unknowingly.
+                # QEMU would keep it for the next client.
                 self.use_virtual_memory()
             if self.was_running:
                 self._send(f"D;{self._process}".encode() if self._is_multiprocess else b"D")
-                # Closed before its answer, the stub might not have detached.
+                # The stub might not detach if the connection closed before its answer.
                 with contextlib.suppress(KcovdbgError):
                     self._receive(time.monotonic() + min(self._timeout, 5.0))
         except KcovdbgError:
@@ -317,12 +316,12 @@ class RspClient(Stub):
             )
 
     def remove_watchpoint(self, address: int, size: int) -> None:
-        """Remove a watchpoint; one that is not set is no error."""
+        """Remove a watchpoint, if it is set."""
         self._ask(b"z2,%x,%x" % (address, size))
 
     def run(self, seconds: float | None) -> StopReply | None:
-        """Let the machine run until it stops; return how, None when the time has passed, after
-        which it still runs.
+        """Let the machine run until it stops; return how it stopped, None when it still runs after
+        the time.
 
         :raises TargetError: when the connection is lost.
         """
@@ -350,8 +349,8 @@ class RspClient(Stub):
                 return _parse_stop(reply)
 
     def stop(self) -> StopReply | None:
-        """Stop a machine that :meth:`run` left running; return how it stopped, None when it did not
-        run.
+        """Stop the machine if :meth:`run` left it running; return how it stopped, None when it did
+        not run.
         """
         if not self._is_running:
             return None
@@ -377,7 +376,7 @@ class RspClient(Stub):
                     return text.decode(errors="replace")
                 if not reply or (reply.startswith(b"E") and len(reply) == 3):
                     return None
-                # kgdb and others may answer without O.
+                # kgdb and other stubs may answer without O.
                 with contextlib.suppress(ValueError):
                     text += bytes.fromhex(reply.removeprefix(b"O").decode())
                     if len(text) > find_limit(REPLY_SIZE):
@@ -391,14 +390,14 @@ class RspClient(Stub):
         """Let one CPU execute one instruction, while the others are stopped; return how it stopped.
 
         :param thread: the stub's number of the CPU, from 1.
-        :param seconds: after which it is stopped anyway, as one that waits for an interrupt
-            executes nothing; None: never.
-        :raises CapabilityError: when the stub cannot, or has no such CPU.
+        :param seconds: the time after which the CPU is stopped although it executed nothing, as
+            when it waits for an interrupt; None for no limit.
+        :raises CapabilityError: when the stub cannot step one CPU, or has no such CPU.
         """
         with self._exchange():
             self._send(b"vCont;s:" + self._thread_name(thread))
             if seconds is not None and not self._has_packet(seconds):
-                # A machine that has stopped by now ignores it.
+                # A machine that has stopped by now ignores this.
                 self._write(b"\x03")
             deadline = self._deadline()
             reply = self._receive(deadline)
@@ -436,7 +435,7 @@ class RspClient(Stub):
             return None
 
     def _read_feature(self, name: str) -> str:
-        """Return a part of the description of the machine, empty when there is none."""
+        """Return a part of the machine's description, empty when there is no such part."""
         text = b""
         while len(text) < _MAX_FEATURE:
             reply = self._ask(
@@ -450,7 +449,7 @@ class RspClient(Stub):
     def read(self, address: int, size: int) -> bytes:
         piece = max((self._packet_size - 4) // 2, 16)
         if self._packet_size % PAGE_SIZE == 0:
-            # QEMU reads exactly half of its packet size: a page takes two packets, not three.
+            # QEMU answers with up to half of its packet size: a page takes two packets, not three.
             piece = self._packet_size // 2
         data = bytearray()
         while len(data) < size:
@@ -478,12 +477,12 @@ class RspClient(Stub):
     def _exchange(self) -> Iterator[None]:
         """Send a packet and receive its answers in a block.
 
-        After an exchange that C-c left unfinished, its answer is received first: it would be taken
-        for that of the next packet.
+        If C-c left an earlier exchange unfinished, its answer is received first. Otherwise it would
+        be taken for the answer to the next packet.
         """
         if self._is_unfinished:
-            # Its packet may not have been sent: then there is no answer. The answer to this one
-            # cannot be mistaken.
+            # The unfinished packet may never have been sent. The answer to this packet shows that
+            # nothing else is to come.
             self._send(b"?")
             deadline = self._deadline()
             while not self._receive(deadline).startswith(_STOP):
@@ -514,7 +513,7 @@ class RspClient(Stub):
                 self._fill(deadline)
                 continue
             content, checksum, end = bytes(match[1]), int(match[2], 16), match.end()
-            # A match holds the buffer.
+            # The buffer cannot shrink while a match refers to it.
             del match
             del self._buffer[:end]
             if sum(content) & 0xFF == checksum:
@@ -544,13 +543,13 @@ class RspClient(Stub):
 
 
 def _number_registers(read: Callable[[str], str]) -> dict[str, int]:
-    """Return the number of each register that a stub describes.
+    """Return the number of each register in a machine's description.
 
     :param read: returns a part of the description by its name.
     """
     found: dict[str, int] = {}
     number = 0
-    # In the order of the parts, registers without a number follow the one before.
+    # A register without a number has the number after that of the register before it.
     for part in re.findall(r'<xi:include\s+href="([^"]+)"', read("target.xml"))[:_MAX_FEATURES]:
         for register in re.findall(r"<reg\s[^<>]{0,4096}>", read(part)):
             attributes = dict(re.findall(r'\b(name|regnum)="([^"]*)"', register))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Allocated objects of SLUB's caches, over any target.
+"""Allocated objects of SLUB's caches, in the memory of any target.
 
-A full slab is on no list: the slabs of a cache are found by searching the array of ``struct page``.
+A full slab is on no list. So the slabs of a cache are searched for in the array of ``struct page``.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ _CPU_SHEAVES: Final = "struct slub_percpu_sheaves"
 _SHEAF: Final = "struct slab_sheaf"
 _FILES: Final = "filp"
 # General caches of GFP_KERNEL: kmalloc-64, kmalloc-rnd-03-64 (CONFIG_RANDOM_KMALLOC_CACHES),
-# kmalloc-part-02-64; without those for DMA and for accounted or reclaimable objects.
+# kmalloc-part-02-64. Caches for DMA, and for accounted or reclaimable objects, are not matched.
 _GENERAL_CACHE: Final = re.compile(r"kmalloc-(?:(?!dma|cg|rcl)\w+-)*\d+[kM]?$")
 
-# Machines have some hundred.
+# Machines have some hundred caches.
 _MAX_CACHES: Final = 1 << 16
 _MAX_NODES: Final = 1 << 10
 _MAX_SHEAVES: Final = 1 << 16
 _NAME_SIZE: Final = 64
-# SLUB's counters have 15 or 16 bits for it.
+# SLUB counts the objects of a slab with 15 or 16 bits.
 _MAX_OBJECTS: Final = (1 << 16) - 1
 # Larger slabs hold a single object.
 _MAX_SLAB_SIZE: Final = 16 << 20
-# arch/x86/Kconfig: one byte of shadow memory for 8 bytes, which is at most 7 where the first byte
-# may be accessed.
+# arch/x86/Kconfig: 8 bytes have one byte of shadow memory. It is at most 7 if the first of them may
+# be accessed.
 _SHADOW_OFFSET: Final = 0xDFFF_FC00_0000_0000
 _SHADOW_SHIFT: Final = 3
 _ACCESSIBLE: Final = 8
-# Reads of a slab that changes meanwhile, in a live kernel.
+# How often a slab of a live kernel is read if it changes during a read.
 _ATTEMPTS: Final = 4
 
 _FLAGS: Final = ("flags.f", "flags")
@@ -72,11 +72,11 @@ class _Cache(NamedTuple):
     first: int
     """Offset of the first object in a slab."""
     random: int | None
-    """The secret that links are encoded with; None without CONFIG_SLAB_FREELIST_HARDENED."""
+    """The secret by which links are encoded; None without CONFIG_SLAB_FREELIST_HARDENED."""
     cpu_slab: int
-    """Per-CPU ``struct kmem_cache_cpu *``, as it is stored; 0 when there is none."""
+    """Per-CPU ``struct kmem_cache_cpu *`` as stored, 0 if there is none."""
     sheaves: int
-    """Per-CPU ``struct slub_percpu_sheaves *``, as it is stored; 0 when there is none."""
+    """Per-CPU ``struct slub_percpu_sheaves *`` as stored, 0 if there is none."""
 
 
 class _Slab(NamedTuple):
@@ -90,11 +90,11 @@ class _Slab(NamedTuple):
 
 
 class SlabWalk:
-    """The caches of SLUB.
+    """The walk of SLUB's caches.
 
     :param target: the kernel.
     :param pages: its pages.
-    :raises MissingTypeError: when the debug info lacks their types, or the allocator is not SLUB.
+    :raises MissingTypeError: when the debug info lacks a type, or the allocator is not SLUB.
     :raises MissingSymbolError: when the kernel has no caches.
     """
 
@@ -106,8 +106,8 @@ class SlabWalk:
         members = f"list.next list.prev name object_size size offset {optional}"
         self._cache = BlockLayout(target, _CACHE, members).require(*optional.split())
         # Linux kernel commit 2d517aa09bbc ("slab: add opt-in caching layer of percpu sheaves") (in
-        # v6.18). CPUs have nothing else since 32c894c7274b ("slab: remove struct kmem_cache_cpu")
-        # (in v7.0).
+        # v6.18). CPUs have only these since 32c894c7274b ("slab: remove struct kmem_cache_cpu") (in
+        # v7.0).
         self._sheaves = _SheafWalk(target) if self._cache.has("cpu_sheaves") else None
         self._cpu_cache: BlockLayout | None = None
         if self._cache.has("cpu_slab") or self._sheaves is None:
@@ -117,7 +117,7 @@ class SlabWalk:
                 target, _CPU_CACHE, {"freelist": ("freelist",), "slab": ("slab", "page")}
             ).require()
             self._cache.offset("cpu_slab")
-        # Since Linux kernel commit d122019bf061 ("mm: Split slab into its own type") (in v5.17). It
+        # Since Linux kernel commit d122019bf061 ("mm: Split slab into its own type") (in v5.17); it
         # overlays struct page.
         try:
             self._slab = self._find_slab_layout("struct slab")
@@ -160,9 +160,10 @@ class SlabWalk:
             self._files = tuple(seen)
 
     def _for_each_object(self, choose: Callable[[list[_Cache]], Iterable[_Cache]]) -> Iterator[int]:
-        """Yield the allocated objects of caches by address: those that are certainly not free.
+        """Yield the addresses of the allocated objects of caches. Objects that may be free are left
+        out.
 
-        The first problem is raised at the end.
+        :raises ReadError: at the end, the first problem.
         """
         caches: list[_Cache] = []
         problems: list[ReadError] = []
@@ -172,7 +173,7 @@ class SlabWalk:
             problems.append(error)
         for cache in caches:
             if cache.name is None:
-                # It may be a cache that is wanted.
+                # The cache may be a wanted one.
                 message = f"the name of the slab cache {cache.address:#x} could not be read"
                 problems.append(ReadError(message, cache.address))
         chosen: dict[int, _Cache] = {}
@@ -227,7 +228,7 @@ class SlabWalk:
             raise ReadError(f"could not read the list of slab caches: {problem}", self._caches)
 
     def _read_name(self, address: int) -> str | None:
-        """Return the name of a cache; None when it cannot be read."""
+        """Return the name of a cache, None when it is unreadable."""
         if not is_kernel_pointer(self._target, address, 1):
             return ""
         return read_string(self._target, address, _NAME_SIZE)
@@ -258,8 +259,8 @@ class SlabWalk:
             )
 
     def _find_candidates(self, block: PageBlock, caches: Iterable[int]) -> Iterator[int]:
-        """Yield the numbers of elements that have one of these addresses where a slab has its
-        cache.
+        """Yield the numbers of the elements that would be slabs of the caches, by the member
+        ``slab_cache``.
         """
         word = self._target.word_size
         words = array("Q" if word == 8 else "I", block.data)
@@ -290,13 +291,14 @@ class SlabWalk:
         for _ in range(retries):
             with suppress(ReadError):
                 return self._follow_free(slab)
+            # The slab has changed: start again with the first free object of now.
             slab = slab._replace(free=self._slab.read(self._target, page)[1])
         return self._follow_free(slab)
 
     def _find_poisoned(self, slab: _Slab) -> set[int]:
-        """Return the objects that KASAN lets nobody access.
+        """Return the objects that must not be accessed, by KASAN's shadow memory.
 
-        SLUB takes objects in KASAN's quarantine for allocated. Since Linux kernel commit
+        SLUB counts objects in KASAN's quarantine as allocated. Since Linux kernel commit
         b8c8ba73c68b ("slub: Introduce CONFIG_SLUB_RCU_DEBUG") (in v6.12) files are among them.
         """
         if not self._has_quarantine:
@@ -311,9 +313,9 @@ class SlabWalk:
         }
 
     def _follow_free(self, slab: _Slab) -> set[int]:
-        """Return the objects that a list of free objects leads to.
+        """Return the objects on a list of free objects.
 
-        :raises ReadError: when it cannot be read, has a cycle, or leaves the slab.
+        :raises ReadError: when the list is unreadable, has a cycle, or leaves the slab.
         """
         found: set[int] = set()
         if not slab.free:
@@ -323,7 +325,7 @@ class SlabWalk:
         try:
             memory = self._target.read(slab.start, slab.length * cache.size)
         except ReadError:
-            # A slice may have the pages of free objects only.
+            # A slice may lack the pages of allocated objects.
             memory = b""
         word = self._target.word_size
         address = slab.free
@@ -341,19 +343,24 @@ class SlabWalk:
         return found
 
     def _decode_link(self, slab: _Slab, stored: int, address: int) -> int:
-        """Return a link to the next free object.
+        """Return the address of the next free object, 0 at the end of the list.
 
-        :param address: the address that it is stored at.
+        :param stored: the link as stored.
+        :param address: the address of the link.
         """
         random = slab.cache.random
         if random is None:
             return strip_tag(self._target, stored)
-        # Since Linux kernel commit 1ad53d9fa3f6 ("slub: improve bit diffusion for freelist ptr
-        # obfuscation") (in v5.7 and stable kernels), and before.
+        # The address is swapped since Linux kernel commit 1ad53d9fa3f6 ("slub: improve bit
+        # diffusion for freelist ptr obfuscation") (in v5.7 and stable kernels).
         swapped = int.from_bytes(address.to_bytes(self._target.word_size, "little"), "big")
-        links = [strip_tag(self._target, stored ^ random ^ other) for other in (swapped, address)]
+        links = [strip_tag(self._target, stored ^ random ^ mask) for mask in (swapped, address)]
         end = slab.start + slab.length * slab.cache.size
-        return next((link for link in links if not link or slab.start <= link < end), links[0])
+        for link in links:
+            if not link or slab.start <= link < end:
+                return link
+        # The list leaves the slab: damage.
+        return links[0]
 
     def _find_free_on_cpus(self, cache: _Cache) -> set[int]:
         """Return the free objects that CPUs allocate from next."""
@@ -383,7 +390,7 @@ class SlabWalk:
         raise AssertionError
 
     def _read_slab(self, page: int, caches: Mapping[int, _Cache]) -> _Slab | None:
-        """Read the slab of a ``struct page *``; None for one of other caches."""
+        """Read the slab of a ``struct page *``, None if it is a slab of another cache."""
         check_pointer(self._target, page, PAGE)
         frame = self._pages.find_frame(page)
         if frame is None:
@@ -392,7 +399,7 @@ class SlabWalk:
         return self._decode(data, self._pages.direct_map() + frame * self._target.page_size, caches)
 
     def _find_cpu_offsets(self) -> list[int]:
-        """Return what is added to a per-CPU pointer, for each CPU."""
+        """Return for each CPU the offset that is added to a per-CPU pointer."""
         table = find_kernel_symbol(self._target, "__per_cpu_offset")
         if table is None:
             # CONFIG_SMP=n.
@@ -404,9 +411,9 @@ class SlabWalk:
 
 
 class _SheafWalk:
-    """Arrays of free objects that CPUs and nodes keep.
+    """The walk of sheaves: arrays of free objects that CPUs and nodes keep.
 
-    :raises MissingTypeError: when the debug info lacks their types.
+    :raises MissingTypeError: when the debug info lacks a type.
     """
 
     def __init__(self, target: Target) -> None:
@@ -417,11 +424,16 @@ class _SheafWalk:
         self._full = target.member("struct node_barn", "sheaves_full").offset
         # Since Linux kernel commit 5ba6bc27b1f9 ("slab: decouple pointer to barn from
         # kmem_cache_node") (in v7.1).
-        pointers = find_member(target, _CACHE, ("per_node",))
-        self._has_nodes = pointers is None
-        self._nodes = (pointers or target.member(_CACHE, "node")).offset
-        node = "struct kmem_cache_node" if self._has_nodes else "struct kmem_cache_per_node_ptrs"
-        self._node_size = target.word_size if self._has_nodes else target.type_size(node)
+        per_node = find_member(target, _CACHE, ("per_node",))
+        self._has_nodes = per_node is None
+        if per_node is not None:
+            self._nodes = per_node.offset
+            node = "struct kmem_cache_per_node_ptrs"
+            self._node_size = target.type_size(node)
+        else:
+            self._nodes = target.member(_CACHE, "node").offset
+            node = "struct kmem_cache_node"
+            self._node_size = target.word_size
         self._barn = target.member(node, "barn").offset
 
     def find_on_cpu(self, address: int) -> set[int]:
@@ -487,7 +499,7 @@ class _SheafWalk:
 
 
 def _choose_general(caches: Iterable[_Cache], size: int) -> list[_Cache]:
-    """Return the smallest general caches with room for the size, one of each family."""
+    """Return the smallest general cache of each family whose objects have room for a size."""
     best: dict[str, _Cache] = {}
     for cache in caches:
         name = cache.name or ""
@@ -502,7 +514,7 @@ def _choose_general(caches: Iterable[_Cache], size: int) -> list[_Cache]:
 def _find_slab_test(target: Target) -> Callable[[bytes], bool]:
     """Return a function that returns whether a ``struct page`` is a slab's first one.
 
-    A word that refers to a cache is almost a proof, but may be left over in a page that was freed.
+    Such a page refers to a cache, but so may a page that was freed.
     """
     is_slab = find_page_type(target, "slab")
     if is_slab is not None:
@@ -511,5 +523,6 @@ def _find_slab_test(target: Target) -> Callable[[bytes], bool]:
     if "PG_slab" in flags:
         read, value = page_reader(target, _FLAGS), 1 << flags["PG_slab"]
         return lambda page: bool(read(page) & value)
-    # Since Linux kernel commit 46df8e73a4a3 ("mm: free up PG_slab") (in v6.10) it is a macro.
+    # Since Linux kernel commit 46df8e73a4a3 ("mm: free up PG_slab") (in v6.10), PG_slab is a macro,
+    # which debug info lacks.
     return bool
