@@ -48,12 +48,12 @@ class WatchedField(NamedTuple):
     """Address of the structure."""
     field: str
     pid: int | None = None
-    """Thread id of a task, which distinguishes it from a later one at the same address."""
+    """Thread id of a task, which distinguishes it from a later task at the same address."""
     comm: str | None = None
 
     @property
     def structure(self) -> str:
-        """Name of the structure in messages."""
+        """The structure's name in messages."""
         if self.type_name == TASK:
             return name_task(self)
         if self.type_name == KCOV:
@@ -62,15 +62,15 @@ class WatchedField(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
+        """The field's name in messages."""
         return f"{self.field} of {self.structure}"
 
 
 def _find_spans(layout: Layout, watched: WatchedField) -> tuple[MemorySpan, ...]:
     """Return the memory of a field.
 
-    :raises CapabilityError: when the debug info does not have the structure.
-    :raises UsageError: when this kernel has no such field, or it cannot be watched.
+    :raises CapabilityError: when the debug info lacks the structure.
+    :raises UsageError: when this kernel lacks the field, or the field cannot be watched.
     """
     type_name = watched.type_name
     block = {TASK: layout.task, KCOV: layout.kcov, AREA: layout.area}[type_name]
@@ -99,7 +99,7 @@ class CaughtWrite(NamedTuple):
     """A write that broke a rule."""
 
     memory: int
-    """The address of what was written."""
+    """The address that was written."""
     old: int
     new: int
     findings: Sequence[Finding]
@@ -111,9 +111,9 @@ class CaughtWrite(NamedTuple):
     stack: Sequence[StackFrame]
     """The CPU's stack, innermost frame first."""
     reason: str | None = None
-    """Why another CPU may have written, None where that is certain."""
+    """Why another CPU may have written; None if it is certain that this one did."""
     stack_problem: str | None = None
-    """Why the stack lacks callers, None when it is complete."""
+    """Why the stack lacks callers; None if it is complete."""
 
 
 def catch_write(
@@ -121,7 +121,7 @@ def catch_write(
 ) -> Catch:
     """Let the kernel run until a write breaks a rule.
 
-    :param seconds: after which to give up; None: never.
+    :param seconds: the time after which to give up; None for no limit.
     :raises CapabilityError: when the target has no hardware watchpoints.
     :raises KcovdbgError: when the field does not exist, or the machine ends.
     """
@@ -136,7 +136,7 @@ def catch_write(
 
 
 class Catch:
-    """An attempt to catch a write: judges the writes to one field."""
+    """An attempt to catch a write. It judges the writes to one field."""
 
     def __init__(
         self, target: Target, layout: Layout, watchpoints: Watchpoints, watched: WatchedField
@@ -151,10 +151,10 @@ class Catch:
         self._is_free = True
         self.end = RunEnd.OTHER
         self.writes = 0
-        """Number of writes seen."""
+        """Number of writes that were judged."""
         self.caught: CaughtWrite | None = None
         self.reason: str | None = None
-        """Why nothing can be caught any more, where that is so."""
+        """Why no write can be caught any more; None if one can be."""
         self.broken_before: Sequence[Finding] = ()
         """Findings at the start."""
         self.broken_after: Sequence[Finding] = ()
@@ -167,8 +167,8 @@ class Catch:
         self._is_free = self._watched.type_name != AREA or self._is_listed()
         while True:
             renew_time_for_replies()
-            # A section writes to the area that it uses. Until the area is free again, the heads of
-            # the lists are watched instead.
+            # A section may write to the area that it uses. Until the area is free again, the heads
+            # of the lists are watched instead.
             is_free = self._is_free
             spans, judge = self._field_spans, self._judge
             if not is_free:
@@ -181,8 +181,8 @@ class Catch:
                 return
 
     def _find_missed(self) -> tuple[Finding, ...]:
-        """Return what is broken now, and is not about to be resolved: two CPUs that write at once
-        are seen as one write.
+        """Return violations that are not transient, which a missed write has left: the writes of
+        two CPUs at once are seen as one write.
         """
         rules = [
             rule.name
@@ -215,7 +215,7 @@ class Catch:
         return tuple(MemorySpan(heads.address + index * 2 * size, size) for index in range(count))
 
     def _judge(self) -> bool:
-        """Judge the write that just happened; return whether to stop there."""
+        """Judge the last write; return whether to stop there."""
         before, self._values = self._values, self._read(self._values)
         self.writes += 1
         for span, old in before.items():
@@ -226,12 +226,14 @@ class Catch:
     def _judge_change(self, span: MemorySpan, old: bytes, new: bytes) -> bool:
         """Return whether to stop at a write that changed some memory.
 
-        The scheduler may change its flag, and KCOV what it changes by one write. A change that
-        neither can have made is one of another CPU at the same moment.
+        The scheduler may change its flag, and KCOV its fields. If the CPU that stopped cannot have
+        made the change, another CPU wrote at the same moment.
         """
         function = self._target.symbol_name(self._watchpoints.pc - 1)
         if is_context_switch(function):
-            return not self._changes_only_flags(old, new) and self._breaks(span, old, is_other=True)
+            if self._changes_only_flags(old, new):
+                return False
+            return self._breaks(span, old, is_other=True)
         is_own = find_kcov_function([StackFrame(0, function, None, None, None, False)]) is not None
         if not is_own and find_kcov_writer(self._watchpoints.stack()) is None:
             return self._breaks(span, old)
@@ -240,9 +242,7 @@ class Catch:
         return self._is_end_of_life()
 
     def _is_plausible(self, old: int, new: int) -> bool:
-        """Return whether KCOV itself may have changed the field so; two CPUs that write at once are
-        seen as one write.
-        """
+        """Return whether a write by KCOV itself may have made this change of the field."""
         if self._watched.field == _REFCOUNT:
             return abs(new - old) == 1
         if self._watched.field == _MODE:
@@ -260,7 +260,7 @@ class Catch:
         return int.from_bytes(data, self._target.byte_order)
 
     def _is_end_of_life(self) -> bool:
-        """Return whether KCOV's own write ends what can be watched now."""
+        """Return whether the field cannot be watched any more after KCOV's own write."""
         if self._watched.type_name == AREA:
             self._is_free = self._is_listed()
             return not self._is_free
@@ -272,7 +272,7 @@ class Catch:
     def _breaks(self, span: MemorySpan, before: bytes, *, is_other: bool = False) -> bool:
         """Return whether a write that is not KCOV's own breaks a rule, or the structure is gone.
 
-        :param is_other: whether another CPU wrote than the one that stopped.
+        :param is_other: whether another CPU wrote, and not the one that stopped.
         """
         reader = StateReader(self._target, self._layout)
         self.reason = self._find_end(reader.read(Part.TASKS | Part.OBJECTS))
@@ -281,7 +281,7 @@ class Catch:
         broken = find_violations(reader, self._groups)
         if not broken:
             return False
-        # A rule that is broken with the old value as well was broken before.
+        # Rules that the old value breaks as well were broken before.
         as_before = cast("Target", _Overlaid(self._target, span.address, before))
         broken = _without(broken, self._find_violations(as_before))
         if not broken:
@@ -310,7 +310,7 @@ class Catch:
     def _find_writer(
         self, *, is_other: bool
     ) -> tuple[int | None, Sequence[StackFrame], str | None]:
-        """Return the CPU that wrote, its stack, and why that is not certain."""
+        """Return the CPU that wrote, its stack, and the reason if that is not certain."""
         if not is_other:
             return self._watchpoints.cpu, self._watchpoints.stack(), None
         others: list[tuple[int, Sequence[StackFrame]]] = []
@@ -327,7 +327,7 @@ class Catch:
         return self._watchpoints.cpu, self._watchpoints.stack(), reason
 
     def _find_end(self, state: State) -> str | None:
-        """Return why the structure is not there any more, None while it is."""
+        """Return why the structure is gone, None while it exists."""
         watched = self._watched
         if watched.type_name == TASK:
             task = state.task_by_address.get(watched.address)
@@ -342,7 +342,7 @@ class Catch:
 
 
 def _without(findings: Iterable[Finding], known: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings without those of the same rule and object as a known one."""
+    """Return the findings that have another rule or object than each known finding."""
     pairs = {(finding.rule, finding.object) for finding in known}
     return tuple(finding for finding in findings if (finding.rule, finding.object) not in pairs)
 

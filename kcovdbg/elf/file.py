@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""An ELF file: a dump, a slice, a vmlinux or a module; relocations, and a module's code with these
-applied.
-"""
+"""An ELF file: a dump, a slice, a vmlinux or a module; and a module's code after relocation."""
 
 from __future__ import annotations
 
@@ -64,20 +62,20 @@ if TYPE_CHECKING:
 
     from kcovdbg.elf.symbol_table import SymbolTable
 
-# The largest tables that are read. A vmlinux has some 60 sections, a dump of many terabytes some
+# Limits for the bytes of tables: a vmlinux has some 60 sections, a dump of many terabytes some
 # 100,000 segments.
 _MAX_HEADERS: Final = 64 << 20
 _MAX_NOTES: Final = 256 << 20
 
 
 class ElfFile:
-    """An ELF file, open. Its parts are read when they are first asked for; sizes and offsets in it
-    are checked, not trusted.
+    """An open ELF file. Its parts are read on first use. Its sizes and offsets are checked, not
+    trusted.
 
-    :param name: what messages call it, its path by default.
+    :param name: its name in messages, by default its path.
     :raises NotElfError: when it is not an ELF file.
-    :raises ElfError: when it cannot be read, is truncated or damaged; all methods and properties
-        raise it as well.
+    :raises ElfError: when it is unreadable, truncated or damaged; all methods and properties raise
+        it as well.
     """
 
     def __init__(self, path: PathName, name: str | None = None) -> None:
@@ -90,7 +88,7 @@ class ElfFile:
             raise ElfError(f"{self.name}: {getattr(error, 'strerror', None) or error}") from None
         try:
             status = os.fstat(self._file.fileno())
-            # Devices do not say their size here.
+            # stat() has no size for a device.
             self._size = status.st_size if stat.S_ISREG(status.st_mode) and status.st_size else None
             self.header = self._read_header()
         except BaseException:
@@ -98,11 +96,11 @@ class ElfFile:
             raise
 
     def close(self) -> None:
-        """Close the file; what was read remains."""
+        """Close the file; parts that were read stay usable."""
         self._file.close()
 
     def __enter__(self) -> Self:
-        """Return the file, to be closed at the end of the block."""
+        """Return the file, which is closed at the end of the block."""
         return self
 
     def __exit__(
@@ -121,14 +119,14 @@ class ElfFile:
 
     @property
     def is_relocatable(self) -> bool:
-        """Whether addresses are still offsets into sections, as in a ``.ko``."""
+        """Whether addresses are offsets into sections, as in a ``.ko``."""
         return self.header.type == ET_REL
 
     def _damaged(self, problem: str) -> ElfError:
         return damaged(self.name, problem)
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Return bytes of the file, exactly so many."""
+        """Return exactly this many bytes of the file."""
         if self._size is not None and offset + size > self._size:
             raise self._damaged(f"it ends before offset {offset + size:#x}")
         try:
@@ -143,7 +141,7 @@ class ElfFile:
         return data
 
     def find_extents(self, offset: int, size: int) -> Iterator[tuple[int, int]]:
-        """Iterate over offset and size of the stored pieces of a part of the file."""
+        """Iterate over the pieces of a part of the file that are not holes: offset and size."""
         return find_extents(self._file, offset, offset + size)
 
     def _read_header(self) -> Header:
@@ -155,7 +153,7 @@ class ElfFile:
         except struct.error:
             raise self._damaged("its header is incomplete") from None
         if header.shoff and (header.phnum == PN_XNUM or header.shnum == 0):
-            # The first section header has the counts that do not fit.
+            # The first section header has the counts that do not fit in the ELF header.
             layout = SHDR.make(header.is_64bit, header.byte_order)
             first = layout.unpack(self.read_at(header.shoff, layout.size))
             if header.phnum == PN_XNUM:
@@ -182,7 +180,7 @@ class ElfFile:
         header = self.header
         rows = self._read_table(header.phoff, header.phnum, header.phentsize, PHDR)
         if not header.is_64bit:
-            # Elf32_Phdr has its flags further behind.
+            # In Elf32_Phdr, the flags are the seventh member.
             rows = [(row[0], row[6], *row[1:6], row[7]) for row in rows]
         return tuple(Segment(*row) for row in rows)
 
@@ -210,13 +208,13 @@ class ElfFile:
         return next((section for section in self.sections if section.name == name), None)
 
     def debug_section(self, kind: str) -> Section | None:
-        """Find a section of debug info, such as "line"; compressed ones have names of their own in
-        old files.
+        """Find a section of debug info by its kind, such as "line". In old files, compressed
+        sections have other names.
         """
         return self.section(f".debug_{kind}") or self.section(f"{OLD_COMPRESSED}{kind}")
 
     def section_at(self, address: int) -> Section | None:
-        """Find the section that an address of a linked file is in and that has contents."""
+        """Find the section with contents at an address of a linked file."""
         for section in self.sections:
             has_contents = section.flags & SHF_ALLOC and section.type != SHT_NOBITS
             if has_contents and 0 <= address - section.address < section.size:
@@ -224,10 +222,10 @@ class ElfFile:
         return None
 
     def text_sections(self) -> tuple[Section, ...]:
-        """Return the sections that hold code, in the order of the file; none in a file of debug
-        info alone.
+        """Return the sections with code, in the order of the file; a file with debug info alone has
+        none.
 
-        :raises ElfError: when sections of a linked file overlap or are not in the file.
+        :raises ElfError: when sections of a linked file overlap, or are not in the file.
         """
         found = tuple(section for section in self.sections if section.is_text and section.size)
         if self.is_relocatable:
@@ -243,9 +241,9 @@ class ElfFile:
         return found
 
     def read_section(self, section: Section, limit: int = sys.maxsize) -> bytes:
-        """Return the contents of a section, decompressed; none of a section without contents.
+        """Return the contents of a section, decompressed; empty for a section without contents.
 
-        :param limit: return no more than the first so many bytes.
+        :param limit: return at most this many bytes.
         """
         if section.type == SHT_NOBITS:
             return b""
@@ -293,20 +291,18 @@ class ElfFile:
             if section.type == _SHT_RELA:
                 found.setdefault(section.info, []).append(section)
                 total += section.size
-        # Thousands of tables may be at one place.
+        # In a damaged file, many tables may be at one place.
         if self._size is not None and total > self._size:
             raise self._damaged(f"tables of relocations of {total} bytes together")
         return found
 
     def map_code(self) -> list[tuple[int, bytes | memoryview]]:
-        """Return the address and the contents of each section that holds code, ascending."""
+        """Return the address and the contents of each section with code, by address."""
         code = [(section.address, self.map_section(section)) for section in self.text_sections()]
         return sorted(code, key=itemgetter(0))
 
     def map_section(self, section: Section) -> bytes | memoryview:
-        """Return the contents of a section, mapped where that is possible: large ones then take no
-        memory of this process.
-        """
+        """Return the contents of a section. If possible they are mapped, to save memory."""
         start = section.offset - section.offset % mmap.ALLOCATIONGRANULARITY
         end = section.offset + section.size
         is_plain = section.type != SHT_NOBITS and not section.is_compressed and section.size
@@ -319,7 +315,7 @@ class ElfFile:
         return self.read_section(section)
 
     def read(self, address: int, size: int) -> bytes:
-        """Return the bytes at an address of a linked file: fewer where the section ends, and none
+        """Return the bytes at an address of a linked file, up to the end of their section; empty
         outside of sections.
         """
         section = self.section_at(address)
@@ -335,7 +331,7 @@ class ElfFile:
 
     @property
     def has_lines(self) -> bool:
-        """Whether its debug info has source lines; slim debug info has types and symbols only."""
+        """Whether its debug info has source lines; slim debug info has only types and symbols."""
         return self._has_dwarf("line")
 
     def _has_dwarf(self, kind: str) -> bool:
@@ -343,7 +339,7 @@ class ElfFile:
         return found is not None and found.size > 0 and found.type != SHT_NOBITS
 
     def read_notes(self) -> bytes:
-        """Return the notes as they are in the file: of the segments of a core, otherwise of the
+        """Return the bytes of the notes: in a core those of segments, otherwise those of
         sections.
         """
         if self.is_core:
@@ -354,7 +350,7 @@ class ElfFile:
         for offset, size in spans:
             if len(notes) + size > _MAX_NOTES:
                 raise self._damaged(f"notes of more than {_MAX_NOTES >> 20} MiB")
-            # A section need not end where the next note may start.
+            # The next note must start at a multiple of 4 bytes.
             notes += self.read_at(offset, size) + bytes(-size % 4)
         return notes
 
@@ -365,7 +361,7 @@ class ElfFile:
 
     @property
     def build_id(self) -> str | None:
-        """The GNU build ID, hexadecimal; None when the linker wrote none."""
+        """The GNU build ID, hexadecimal; None when there is none."""
         return find_build_id(self.notes)
 
     @cached_property
@@ -385,11 +381,11 @@ class ElfFile:
 
 
 def open_image(path: PathName, code: PathName | None) -> ElfFile:
-    """Open a kernel's image; a stripped one with the symbols of its file of debug info.
+    """Open a kernel's image. A stripped image gets the symbols of its file with debug info.
 
-    :param path: the image, or its file of debug info.
-    :param code: the stripped image, when the first one is the file of debug info.
-    :raises ElfError: when one of them cannot be read or is damaged, or when they are of different
+    :param path: the image, or its file with debug info.
+    :param code: the stripped image, if ``path`` is its file with debug info; otherwise None.
+    :raises ElfError: when one of them is unreadable or damaged, or when they are of different
         builds.
     """
     if code is None:
@@ -408,8 +404,9 @@ _SHT_RELA: Final = 4
 _LAYOUT: Final = "QQq"
 _WORD: Final = struct.Struct("<I")
 _LONG_WORD: Final = struct.Struct("<Q")
-# Addresses, and those that count from their place: R_X86_64_64, 32, 32S, PC64, PC32, PLT32;
-# R_AARCH64_ABS64, ABS32, PREL64, PREL32, and those of branches.
+# Types of relocations that store an address (R_X86_64_64, 32, 32S; R_AARCH64_ABS64, ABS32), and
+# those that store a distance from their place (R_X86_64_PC64, PC32, PLT32; R_AARCH64_PREL64,
+# PREL32, and branches).
 _ABSOLUTE: Final = {
     EM_X86_64: {1: _LONG_WORD, 10: _WORD, 11: _WORD},
     EM_AARCH64: {257: _LONG_WORD, 258: _WORD},
@@ -418,8 +415,8 @@ _RELATIVE: Final = {
     EM_X86_64: {24: _LONG_WORD, 2: _WORD, 4: _WORD},
     EM_AARCH64: {260: _LONG_WORD, 261: _WORD, **dict.fromkeys((279, 280, 282, 283), _WORD)},
 }
-# R_AARCH64_TSTBR14, CONDBR19, JUMP26, CALL26: the bits of the word that have the displacement, in
-# instructions, and the lowest of them.
+# R_AARCH64_TSTBR14, CONDBR19, JUMP26, CALL26: the bits of the instruction that hold the distance,
+# counted in instructions, and the number of the lowest bit.
 _ARM64_BRANCHES: Final = {
     279: (0x7FFE0, 5),
     280: (0xFFFFE0, 5),
@@ -445,7 +442,7 @@ class Relocation(NamedTuple):
 def read_relocations(elf: ElfFile, section: Section) -> Iterator[Relocation]:
     """Iterate over the relocations of a section.
 
-    :param elf: of 64 bits.
+    :param elf: a 64-bit file.
     :raises ElfError: when the file is damaged.
     """
     layout = struct.Struct(elf.header.byte_order + _LAYOUT)
@@ -462,12 +459,12 @@ def read_relocations(elf: ElfFile, section: Section) -> Iterator[Relocation]:
 def link_section(
     elf: ElfFile, section: Section, address: int, find_address: Callable[[int], int | None]
 ) -> bytes:
-    """Return a section as in a loaded module, with its addresses, calls and jumps; for machines in
-    :data:`LINKABLE` only.
+    """Return the contents of a section as in a loaded module, with relocations applied. Only those
+    of the machines in :data:`LINKABLE` are known.
 
-    :param address: where it is loaded.
-    :param find_address: returns the address of a symbol by its index; None for an unknown one: what
-        refers to it stays as it is.
+    :param address: the address at which it is loaded.
+    :param find_address: returns the address of a symbol by its index. Relocations of a symbol are
+        left out if it returns None.
     :raises ElfError: when the file is damaged.
     """
     data = bytearray(elf.read_section(section))

@@ -50,7 +50,7 @@ class ElfError(TargetError):
 
 
 class NotElfError(ElfError):
-    """The file does not start as an ELF file does."""
+    """The file has no ELF header."""
 
 
 def damaged(name: str, problem: str) -> ElfError:
@@ -110,7 +110,7 @@ CHDR: Final = ElfLayout("I4xQQ", "III")
 
 
 def decode_header(ident: bytes, rest: bytes) -> Header:
-    """Decode a header, without the counts that do not fit into it.
+    """Decode an ELF header. Counts that do not fit in it are elsewhere.
 
     :param ident: ``e_ident`` of an ELF file.
     :raises struct.error: when it is cut off.
@@ -122,7 +122,7 @@ def decode_header(ident: bytes, rest: bytes) -> Header:
 
 
 def is_elf(ident: bytes) -> bool:
-    """Return whether ``e_ident`` is that of an ELF file of a known class and byte order."""
+    """Return whether ``e_ident`` shows an ELF file of a known class and byte order."""
     return (
         len(ident) >= IDENT_SIZE
         and ident.startswith(MAGIC)
@@ -146,10 +146,10 @@ SHN_ABS: Final = 0xFFF1
 ELFCOMPRESS_ZLIB: Final = 1
 ELFCOMPRESS_ZSTD: Final = 2
 OLD_COMPRESSED: Final = ".zdebug_"
-"""Start of the names of sections that GNU tools compressed before ELF had a flag for that."""
+"""Start of the names of compressed sections, before ELF had a flag for them."""
 OLD_MAGIC: Final = b"ZLIB"
 OLD_COMPRESSION: Final = struct.Struct(">4sQ")
-"""Header of such a section: the magic, and its size in bytes."""
+"""Header of such a section: the magic, and the uncompressed size in bytes."""
 
 
 class Section(NamedTuple):
@@ -167,12 +167,12 @@ class Section(NamedTuple):
 
     @property
     def is_compressed(self) -> bool:
-        """Whether its contents are compressed, by the flag or as GNU tools did before."""
+        """Whether its contents are compressed, by the flag or by its name."""
         return bool(self.flags & SHF_COMPRESSED) or self.name.startswith(OLD_COMPRESSED)
 
     @property
     def is_text(self) -> bool:
-        """Whether it holds instructions that run where they are, and the file has them."""
+        """Whether it holds instructions that are executed at its address, and has contents."""
         return (
             self.type != SHT_NOBITS
             and self.flags & (SHF_ALLOC | SHF_EXECINSTR) == SHF_ALLOC | SHF_EXECINSTR
@@ -217,7 +217,7 @@ VMCOREINFO: Final = "VMCOREINFO"
 
 
 class Note(NamedTuple):
-    """A note: the name that defines its type, its type, its contents."""
+    """A note: the name of its owner, its type, and its contents."""
 
     name: str
     type: int
@@ -225,9 +225,9 @@ class Note(NamedTuple):
 
 
 def parse_notes(data: bytes, byte_order: str) -> Iterator[Note]:
-    """Yield the notes of a segment or a section; one that is cut off at the end is left out.
+    """Yield the notes of a segment or a section. A note that is cut off at the end is left out.
 
-    Each part of a note is padded to 4 bytes, as in all notes that kernels and their dumps have.
+    Each part of a note is padded to 4 bytes, as in all notes of kernels and dumps.
 
     :param byte_order: ``<``, ``>`` or ``=``, as for the struct module.
     """
@@ -252,23 +252,26 @@ def make_note(name: str, kind: int, desc: bytes, byte_order: str = "<") -> bytes
 
 
 def find_build_id(notes: Iterable[Note]) -> str | None:
-    """Return the build ID among notes, hexadecimal; None when there is none."""
-    return next(
-        (note.desc.hex() for note in notes if note.name == "GNU" and note.type == NT_GNU_BUILD_ID),
-        None,
-    )
+    """Return the build ID in notes, hexadecimal; None when there is none."""
+    for note in notes:
+        if note.name == "GNU" and note.type == NT_GNU_BUILD_ID:
+            return note.desc.hex()
+    return None
 
 
 def find_vmcoreinfo(notes: Iterable[Note]) -> dict[str, str]:
-    """Return the lines ``KEY=value`` of the VMCOREINFO among notes; empty when there is none."""
-    return next((parse_vmcoreinfo(note.desc) for note in notes if note.name == VMCOREINFO), {})
+    """Return the lines ``KEY=value`` of the VMCOREINFO in notes; empty when there is none."""
+    for note in notes:
+        if note.name == VMCOREINFO:
+            return parse_vmcoreinfo(note.desc)
+    return {}
 
 
 def parse_vmcoreinfo(text: bytes) -> dict[str, str]:
-    """Return the lines ``KEY=value`` with which a kernel describes itself to readers of its
-    memory.
-    """
-    lines = (
-        line.partition("=") for line in text.rstrip(b"\0").decode("utf-8", "replace").splitlines()
-    )
-    return {key: value for key, separator, value in lines if separator}
+    """Return the lines ``KEY=value`` of VMCOREINFO, in which a kernel describes its memory."""
+    found: dict[str, str] = {}
+    for line in text.rstrip(b"\0").decode("utf-8", "replace").splitlines():
+        key, separator, value = line.partition("=")
+        if separator:
+            found[key] = value
+    return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The symbol table of a file, as columns: a kernel has tens of thousands of symbols."""
+"""The symbol table of a file, kept as columns because a kernel has tens of thousands of symbols."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _STT_NOTYPE: Final = 0
 _STT_OBJECT: Final = 1
 _STT_FUNC: Final = 2
 _STT_GNU_IFUNC: Final = 10
-# The types of symbols that name code or data; symbols of assembly have no type.
+# The types of symbols of code or data; symbols of assembly have no type.
 _NAMING: Final = frozenset({_STT_NOTYPE, _STT_OBJECT, _STT_FUNC, _STT_GNU_IFUNC})
 # ELF64_ST_TYPE() of each byte.
 _TYPE_OF_INFO: Final = bytes(info & 0xF for info in range(256))
 _IS_FUNCTION: Final = bytes(kind == _STT_FUNC for kind in range(256))
 _MAX_NESTING: Final = 64
-# As native/symbol_columns.h says it.
+# native/symbol_columns.h: a name is outside the string table.
 _OUTSIDE: Final = (1 << 64) - 1
-# Suffixes that compilers append to the names of functions that they changed or split; names in
-# DWARF have none.
+# Suffixes that compilers append to the names of changed and split functions; names in DWARF have
+# none.
 _CLONE_SUFFIX: Final = re.compile(r"(?: \()?\.(?:isra|constprop|part|cold|lto_priv|llvm)\b.*")
 
-# Symbols that are not in the kernel's own table: scripts/mksysmap, since v2.6.23 for labels, v6.1
+# Symbols that the kernel's own table lacks: scripts/mksysmap, since v2.6.23 for labels, since v6.1
 # for the others.
 _NOT_IN_KALLSYMS: Final = re.compile(
     r"(?:__pi_|__kvm_nvhe_)?(?:\$|\.L|__kcfi_typeid_)|L0$|__efistub_|__crc_|__kstrtab(?:ns)?_"
@@ -52,20 +52,20 @@ _NOT_IN_KALLSYMS_ENDS: Final = ("_from_arm", "_from_thumb", "_veneer")
 
 
 def strip_clone_suffix(name: str) -> str:
-    """Return the name that a function has in the source: without ``.isra.0``, ``.part.1``,
-    ``.cold`` and the like.
+    """Return a function's name in the source, without ``.isra.0``, ``.part.1``, ``.cold`` and the
+    like.
     """
     return _CLONE_SUFFIX.sub("", name)
 
 
 def is_mangled(name: str) -> bool:
-    """Return whether a name looks like that of a Rust function in an image."""
+    """Return whether a name looks like a mangled name of Rust."""
     return name.startswith(("_R", "_ZN"))
 
 
 def demangle(name: str) -> str:
-    """Return the name of a Rust function as LLVM's tools print it; other names, and damaged ones,
-    as they are.
+    """Return the name of a Rust function as LLVM's tools print it; other and damaged names are
+    returned unchanged.
     """
     if not is_mangled(name):
         return name
@@ -80,12 +80,12 @@ class ElfSymbol(NamedTuple):
 
     name: str
     address: int
-    """As linked; an offset into its section in a relocatable file."""
+    """Its address as linked, or its offset in its section in a relocatable file."""
     size: int
     """Size in bytes."""
     is_function: bool
     section: int
-    """Index of the section that it is in, 0 when the file does not define it."""
+    """Index of its section, 0 when the file does not define it."""
 
 
 class FunctionColumns(NamedTuple):
@@ -99,14 +99,14 @@ class FunctionColumns(NamedTuple):
     """Indexes, by address and then in the order of the table."""
 
     def find_between(self, start: int, end: int) -> Sequence[int]:
-        """Return the indexes of those that start at addresses before the end, by address."""
+        """Return the indexes of the functions from one address up to another, by address."""
         key = self.addresses.__getitem__
         first = bisect_left(self.by_address, start, key=key)
         return self.by_address[first : bisect_left(self.by_address, end, key=key)]
 
 
 def _order(numbers: Sequence[int]) -> list[int]:
-    """Return the indexes of numbers of 64 bits, ascending by them."""
+    """Return the indexes of 64-bit numbers in ascending order of the numbers."""
     _, lib = load_native()
     count = len(numbers)
     order = zeros("I", count)
@@ -117,7 +117,7 @@ def _order(numbers: Sequence[int]) -> list[int]:
 
 
 class _Layout(NamedTuple):
-    """Size of an entry, and where its members are, counted in their own sizes."""
+    """Size of an entry, and the places of its members, counted in each member's own size."""
 
     size: int
     value_code: str
@@ -182,11 +182,11 @@ class SymbolTable:
         return self._column(self._layout.value_code, _SIZE)
 
     def place(self, addresses: Sequence[int | None]) -> SymbolTable:
-        """Return the table of a relocatable file of 64 bits with other addresses.
+        """Return the table of a 64-bit relocatable file with other addresses.
 
-        Symbols of other files are absolute; those without an address are undefined.
+        Symbols of other files become absolute, symbols without an address undefined.
 
-        :param addresses: of all symbols, in the order of the table.
+        :param addresses: the address of each symbol, in the order of the table.
         """
         data = bytearray(self._data)
         # Elf64_Sym.
@@ -225,13 +225,11 @@ class SymbolTable:
 
     @cached_property
     def function_columns(self) -> FunctionColumns:
-        """The functions in columns: quicker than :meth:`functions`."""
+        """The functions in columns, which take less time than :meth:`functions`."""
         are_functions = self._types.translate(_IS_FUNCTION)
-        offsets, addresses, sizes = (
-            list(compress(column, are_functions))
-            for column in (self._names, self._addresses, self._sizes)
-        )
-        names = self._names_at(array("I", offsets))
+        names = self._names_at(array("I", compress(self._names, are_functions)))
+        addresses = list(compress(self._addresses, are_functions))
+        sizes = list(compress(self._sizes, are_functions))
         return FunctionColumns(names, addresses, sizes, _order(addresses))
 
     def _names_at(self, offsets: array[int]) -> list[str]:
@@ -248,17 +246,15 @@ class SymbolTable:
         return decode_name(joined.tobytes()).split("\0")[:-1]
 
     def find_containing(self, *texts: str) -> Iterator[ElfSymbol]:
-        """Iterate over the symbols whose names contain one of some texts, without looking at every
-        name.
-        """
+        """Iterate over the symbols whose names contain one of some texts."""
         offsets: set[int] = set()
         for position in chain.from_iterable(map(self._find_string, map(str.encode, texts))):
-            # Names may start inside one another.
+            # A name may start inside of another one.
             offsets.update(range(self._strings.rfind(b"\0", 0, position) + 1, position + 1))
         return map(self.__getitem__, self._find_named(offsets))
 
     def _find_named(self, offsets: Iterable[int]) -> array[int]:
-        """Return the indexes of the symbols whose names are at some offsets of the string table."""
+        """Return the indexes of the symbols with names at some offsets of the string table."""
         _, lib = load_native()
         flags = bytearray(len(self._strings))
         for offset in offsets:
@@ -282,7 +278,7 @@ class SymbolTable:
             raise damaged(self._file_name, problem) from None
 
     def find(self, name: str) -> ElfSymbol | None:
-        """Find the symbol of code or data with a name; None when the file does not define it."""
+        """Find the symbol of code or data with a name, None when the file does not define it."""
         return self._find_defined(self._find_string(name.encode() + b"\0"), self._index_by_name)
 
     def _find_defined(
@@ -290,9 +286,9 @@ class SymbolTable:
     ) -> ElfSymbol | None:
         """Return the first symbol of code or data that the file defines.
 
-        :param places: of a name in the string table: linkers store a name that another one ends
-            with inside that one.
-        :param index_by_name: the symbol of each of them that has one.
+        :param places: the places of a name in the string table. There are several, as linkers let a
+            name share the end of a longer one.
+        :param index_by_name: indexes of symbols, by the place of their name.
         """
         for place in places:
             index = index_by_name.get(place)
@@ -303,7 +299,7 @@ class SymbolTable:
         return None
 
     def _find_string(self, wanted: bytes) -> Iterator[int]:
-        """Yield each place in the string table where some bytes are."""
+        """Yield each place of some bytes in the string table."""
         position = self._strings.find(wanted)
         while position >= 0:
             yield position
@@ -321,15 +317,15 @@ class SymbolTable:
                 addresses[name] = symbol.address
         return addresses
 
-    # Local symbols come first in a table: a global one with the same name replaces them, here as in
-    # addresses_of().
+    # Local symbols come first in a table: a global symbol replaces local ones of the same name, as
+    # in addresses_of().
     @cached_property
     def _index_by_name(self) -> Mapping[int, int]:
         return dict(zip(self._names, range(len(self)), strict=True))
 
     def find_at(self, address: int) -> ElfSymbol | None:
-        """Find the symbol of code or data that an address as linked is in; the one that starts
-        nearest if there are several.
+        """Find the symbol of code or data that contains an address as linked; of several, the one
+        with the nearest start.
         """
         starts, indexes = self._by_address
         position = bisect_right(starts, address)
@@ -340,8 +336,8 @@ class SymbolTable:
         return None
 
     def find_before(self, address: int) -> ElfSymbol | None:
-        """Find the symbol that starts nearest at or before an address as linked, among all that are
-        defined and have a name; the last in the table if there are several.
+        """Find the defined symbol with a name that starts nearest at or before an address as
+        linked; of several, the last one in the table.
         """
         starts, indexes = self._defined_by_start
         for position in reversed(range(bisect_right(starts, address))):
@@ -353,11 +349,12 @@ class SymbolTable:
     def find_each_before(
         self, addresses: array[int], *, functions_only: bool = False
     ) -> list[ElfSymbol | None]:
-        """Return what :meth:`find_before` finds for each of some addresses, without sorting all
+        """Return the result of :meth:`find_before` for each of some addresses, without sorting all
         symbols.
 
-        :param addresses: ascending.
-        :param functions_only: among the symbols of functions, with or without a name.
+        :param addresses: in ascending order.
+        :param functions_only: whether to search only the symbols of functions, with or without a
+            name.
         """
         _, lib = load_native()
         flags = self._types.translate(_IS_FUNCTION)
@@ -377,14 +374,14 @@ class SymbolTable:
         return [None if index >= len(self) else self[index] for index in found]
 
     def next_start(self, address: int, section: int | None = None) -> int | None:
-        """Return the next address at which the kernel knows a symbol; what it prints as a
-        function's size ends there.
+        """Return the next address at which the kernel knows a symbol. By the sizes that the kernel
+        prints, a function ends there.
 
-        Sizes of symbols play no part in it: alignment, data between functions and functions without
-        a name belong to the one before (kernel/kallsyms.c: get_symbol_pos();
-        kernel/module/kallsyms.c: find_kallsyms_symbol()).
+        The kernel ignores the sizes of symbols: alignment, data and functions without a name belong
+        to the function before them (kernel/kallsyms.c: get_symbol_pos(); kernel/module/kallsyms.c:
+        find_kallsyms_symbol()).
 
-        :param address: of the function, as linked.
+        :param address: the function's address, as linked.
         :param section: the index of its section in a relocatable file.
         """
         starts, indexes = self._by_start_in(section)
@@ -395,14 +392,19 @@ class SymbolTable:
         return None
 
     def _by_start_in(self, section: int | None) -> tuple[array[int], array[int]]:
+        """Return the symbols of code or data with a name: their addresses, ascending, and indexes.
+
+        :param section: the index of a section; None for all sections of a linked file.
+        """
         if section not in self._kallsyms:
+            wanted = range(SHN_UNDEF + 1, SHN_LORESERVE)
+            if section is not None:
+                wanted = range(section, section + 1)
             columns = zip(range(len(self)), self._names, self._types, self._sections, strict=True)
             self._kallsyms[section] = self._sort_by_start(
                 index
-                for index, name, kind, of in columns
-                if name
-                and kind in _NAMING
-                and (of == section if section is not None else SHN_UNDEF < of < SHN_LORESERVE)
+                for index, name, kind, own_section in columns
+                if name and kind in _NAMING and own_section in wanted
             )
         return self._kallsyms[section]
 
@@ -419,14 +421,13 @@ class SymbolTable:
         columns = zip(
             range(len(self)), self._names, self._types, self._sections, self._sizes, strict=True
         )
-        # Labels have no size: nothing is in them, and an image for RISC-V has many in each
-        # function.
+        # A label has no size, and so contains no address. Images for RISC-V have many labels.
         indexes = [
             index
             for index, name, kind, section, size in columns
             if name and size and kind in _NAMING and SHN_UNDEF < section < SHN_LORESERVE
         ]
-        # By address, then size, then name. Few have the same address, and most are in order.
+        # Sort by address, then by size and name. Few symbols have the same address.
         indexes.sort(key=self._addresses.__getitem__)
         starts = array("Q", map(self._addresses.__getitem__, indexes))
         end = 0
