@@ -13,13 +13,11 @@ from kcovdbg.records.located_records import matches_path
 from kcovdbg.records.pc_locations import LocationCache, OtherCode, is_pattern
 from kcovdbg.symbols.location_table import LocationTable
 
-_OF_MODULE: Final = "one of a module is known by its debug info: -s MODULE.ko"
+_MODULE_HINT: Final = "one of a module is known by its debug info: -s MODULE.ko"
 
 
 def _knows_function(table: LocationTable, other: OtherCode | None, name: str) -> bool:
-    """Return whether a kernel has a function or symbol with a name, or one that matches a
-    pattern.
-    """
+    """Return whether a kernel may have a function or symbol with a name or pattern."""
     if is_pattern(name):
         # The functions of modules cannot be listed.
         return True
@@ -33,13 +31,13 @@ def _knows_function(table: LocationTable, other: OtherCode | None, name: str) ->
 def unknown_function(
     tables: Sequence[LocationTable], name: str, noun: str = "function"
 ) -> KcovdbgError:
-    """Return the error for a name of a function that a kernel does not have."""
+    """Return the error for a function that a kernel lacks."""
     known = {known for table in tables for known in table.function_names()}
     source_name = strip_clone_suffix(name)
     hint = suggest(name, sorted(known))
     if source_name in known:
         hint = f"did you mean {source_name}?"
-    return KcovdbgError(f"no {noun} '{name}' in this kernel", hint=hint or _OF_MODULE)
+    return KcovdbgError(f"no {noun} '{name}' in this kernel", hint=hint or _MODULE_HINT)
 
 
 def _knows_file(table: LocationTable, other: OtherCode | None, name: str) -> bool:
@@ -49,16 +47,16 @@ def _knows_file(table: LocationTable, other: OtherCode | None, name: str) -> boo
 
 
 def unknown_file(files: Iterable[str], name: str, *, lacks_modules: bool = False) -> KcovdbgError:
-    """Return the error for a path of source code that a kernel does not have.
+    """Return the error for a source file or directory of which a kernel has no code.
 
-    :param files: those that it has.
+    :param files: the source files of its code.
     :param lacks_modules: whether the code of some loaded module is unknown.
     """
     if lacks_modules:
         return KcovdbgError(
             f"neither the kernel image nor a module whose file is at hand has code of a file or "
             f"directory '{name}'",
-            hint=_OF_MODULE,
+            hint=_MODULE_HINT,
         )
     base_names = sorted({posixpath.basename(file) for file in files})
     hint = (
@@ -71,10 +69,11 @@ def unknown_file(files: Iterable[str], name: str, *, lacks_modules: bool = False
 def check_code(
     names: Sequence[LocationCache], wanted: Iterable[str], *, are_files: bool = False
 ) -> None:
-    """Make sure that one of some kernels has each of some functions; or code of each of some files,
-    directories or patterns.
+    """Make sure that each wanted function, or file, directory or pattern, is in one of some
+    kernels.
 
-    :raises KcovdbgError: when none has one.
+    :param names: the kernels' names of PCs.
+    :raises KcovdbgError: when one is in none of them.
     """
     knows = _knows_file if are_files else _knows_function
     for name in wanted:
@@ -83,7 +82,7 @@ def check_code(
         for kernel_names in names:
             table = kernel_names.table
             if table is None:
-                # What is inlined is unknown.
+                # The inlined functions are unknown.
                 return
             tables.append(table)
             is_known = is_known or knows(table, kernel_names.other, name)

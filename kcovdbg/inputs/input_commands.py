@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The commands that answer a file by what it is, for files that are named without one and for hints
-where one does not fit.
+"""The command for each kind of file: it answers a file that is named without a command, and is a
+hint if another command does not take the file.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from kcovdbg.inputs.trace_paths import FILE
 from kcovdbg.records.input_kind import FoundKind, InputKind, find_path_kind
 from kcovdbg.records.side_file import SUFFIX
 
-# Kinds that say no more than that a file is of none.
+# The kinds of files that are none of kcovdbg's inputs.
 _NAMELESS: Final = (InputKind.TEXT, InputKind.BINARY)
-# Of inputs that no command reads.
+# The options for the kinds of files that options read.
 _OPTIONS: Final = {
     InputKind.DUMP: "-c {} -s VMLINUX",
     InputKind.IMAGE: "-s {}",
@@ -30,10 +30,10 @@ _NEEDS_QUOTES: Final = re.compile(r"""[\s"'\\|<>;&#]""")
 
 
 def find_commands(path: str, found: FoundKind) -> Sequence[Sequence[str]]:
-    """Return the words of the commands that answer an input, none where no command does.
+    """Return the words of the commands that answer an input, empty if no command does.
 
-    :param path: of the input.
-    :param found: what it is.
+    :param path: the input's path.
+    :param found: the input's kind.
     """
     kind = found.kind
     if kind is InputKind.TRACE:
@@ -52,14 +52,12 @@ def find_commands(path: str, found: FoundKind) -> Sequence[Sequence[str]]:
 
 
 def find_trace(side_file: str) -> str:
-    """Return the path of the trace that a side file belongs to."""
+    """Return the path of a side file's trace."""
     return side_file.removesuffix(SUFFIX)
 
 
 def find_hint(path: str) -> str | None:
-    """Return what to do with a file that was named where something else was expected; None where
-    there is no file.
-    """
+    """Return a hint for a file that is not expected, None if there is no such file."""
     with contextlib.suppress(KcovdbgError):
         if Path(path).exists():
             return word_hint(path, find_path_kind(path))
@@ -67,9 +65,7 @@ def find_hint(path: str) -> str | None:
 
 
 def find_kind_hint(path: str) -> str | None:
-    """Return what a file is that is not what was expected, and what to do with it; None where its
-    kind has no name.
-    """
+    """Return a hint for a file of another kind than expected, None if the kind has no name."""
     with contextlib.suppress(KcovdbgError):
         if is_file(path) and (found := find_path_kind(path)).kind not in _NAMELESS:
             return f"it is {word_hint(path, found)}"
@@ -77,7 +73,7 @@ def find_kind_hint(path: str) -> str | None:
 
 
 def word_hint(path: str, found: FoundKind) -> str:
-    """Return what a file is, and what to do with it."""
+    """Return a hint that names the kind of a file and the command that reads it."""
     commands = [" ".join(map(quote, words)) for words in find_commands(path, found)]
     if found.kind in _OPTIONS:
         commands = [f"kcovdbg {_OPTIONS[found.kind].format(quote(path))}"]

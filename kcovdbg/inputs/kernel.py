@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""One kernel and what is known of it, by parts: memory, code, names, points and sources.
+"""One kernel by parts: memory, code, names, points and sources.
 
-Each part is read or opened when it is first asked for, and so are the modules that read it.
+A part is opened on first use, and the Python modules that read it are imported then.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class Kernel:
-    """One kernel, or none: trace files can be read without one.
+    """One kernel, or none: trace files can be read without a kernel.
 
-    :param options: what the user gave for it.
+    :param options: the user's options for it.
     """
 
     def __init__(self, options: KernelOptions = KernelOptions()) -> None:  # noqa: B008 - immutable
@@ -69,7 +69,7 @@ class Kernel:
 
     @property
     def build_id(self) -> str | None:
-        """The build ID in lower case, None where it is unknown."""
+        """The build ID in lower case, None if it is unknown."""
         target = self.memory.optional_target
         if target is None or target.build_id is None:
             return None
@@ -95,9 +95,7 @@ class Kernel:
         )
 
     def input_files(self) -> Iterator[str]:
-        """Iterate over the files that are read: those of the target are known once it is open,
-        source files once read.
-        """
+        """Iterate over the files of the target, if it is open, and the read source files."""
         yield from self.memory.files
         yield from self.options.source_folders
         yield from (new for _, new in self.options.substitutions)

@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 
 
 class LoadedCode:
-    """The image and the modules of a kernel, where they are at hand."""
+    """The image and the modules of a kernel, if the user named them or they were found."""
 
     def __init__(self, memory: KernelMemory) -> None:
         self._memory = memory
 
     @property
     def lines(self) -> SourceLines | None:
-        """Source lines by the target's debug info, None where it has none."""
+        """Source lines by the target's debug info, None if it has none."""
         target = self._memory.optional_target
         return None if target is None else target.lines
 
     @property
     def image(self) -> str | None:
-        """Path of the kernel image with debug info, None where there is none."""
+        """Path of the kernel image with debug info, None if there is none."""
         return None if self.lines is None else self.lines.image
 
     @property
     def stripped_image(self) -> str | None:
-        """Path of the stripped kernel image, None where :attr:`image` has the code."""
+        """Path of the stripped kernel image, None if :attr:`image` has the code."""
         target = self._memory.optional_target
         return None if target is None else target.code
 
     @property
     def modules(self) -> tuple[LoadedModule, ...] | None:
-        """The loaded modules, with addresses as KCOV records them; None where they are unknown."""
+        """The loaded modules, with addresses as KCOV records them; None if they are unknown."""
         if self.lines is None:
             return None
         offset = self._memory.kaslr_offset
@@ -53,7 +53,7 @@ class LoadedCode:
 
     @property
     def module_files(self) -> Mapping[str, str]:
-        """The files of loaded modules that are at hand, by build ID."""
+        """The known files of loaded modules, by build ID."""
         return {} if self.lines is None else self.lines.loaded_files()
 
     @cached_property
@@ -67,7 +67,7 @@ class LoadedCode:
         )
 
     def find_remote_sites(self) -> RemoteSites:
-        """Return the places in the kernel that announce remote handles.
+        """Return the places in the kernel that start remote sections.
 
         :raises CapabilityError: when the kernel's image has no code that can be searched.
         """
@@ -76,8 +76,8 @@ class LoadedCode:
         return find_remote_sites(self._memory.target, self.lines, self.stripped_image)
 
     def find_code(self, name: str) -> range | None:
-        """Return the code of the symbol with a name, without the KASLR offset; None where there is
-        none, or the symbol is of data.
+        """Return the code of the symbol with a name, minus the KASLR offset; None if there is no
+        such symbol, or it is a symbol of data.
         """
         try:
             symbol = self._memory.target.symbol(name)
@@ -91,7 +91,7 @@ class LoadedCode:
 
     @cached_property
     def _texts(self) -> Sequence[range]:
-        """The code of the image, none where the image is not at hand."""
+        """The code of the image, empty without an image."""
         from kcovdbg.elf.file import ElfFile
 
         path = self.stripped_image or self.image
@@ -102,13 +102,11 @@ class LoadedCode:
         return [range(one.address, one.address + one.size) for one in sections]
 
     def has_function(self, name: str) -> bool:
-        """Return whether debug info has a function with a name, one that is inlined everywhere
-        included.
-        """
+        """Return whether debug info has a function with a name, which may be inlined everywhere."""
         return self.lines is not None and self.lines.has_function(name)
 
     def has_file(self, path: str) -> bool:
-        """Return whether a module has code of a file or directory, or of one that matches a
+        """Return whether a module has code of a file, of a directory, or of files that match a
         pattern.
         """
         from kcovdbg.records.located_records import matches_path
@@ -118,10 +116,10 @@ class LoadedCode:
         )
 
     def find_base(self, name: str) -> int | None:
-        """Return where offsets in the image or a module count from, as KCOV records addresses; None
-        where that is unknown.
+        """Return the address in records at which the image or a module starts, None if it is
+        unknown.
 
-        :param name: of its file: ``vmlinux``, ``ext4.ko``.
+        :param name: the name of its file: ``vmlinux``, ``ext4.ko``.
         """
         stem = name.partition(".ko")[0].replace("-", "_")
         for module in self.modules or ():
@@ -135,7 +133,7 @@ class LoadedCode:
 
     @cached_property
     def call_graph(self) -> CallGraph:
-        """Which functions of the kernel's image call which.
+        """The calls between functions of the kernel's image.
 
         :raises CapabilityError: when there is no image with code, or its machine is unknown.
         """
@@ -148,16 +146,16 @@ class LoadedCode:
         with open_code(self.image, self.stripped_image, build_id) as code:
             symbols = code.symbols
             if self.stripped_image is not None and self.image is not None:
-                # The location table is made with these symbols.
+                # The location table has these symbols.
                 with ElfFile(self.image) as debug_file:
                     symbols = debug_file.symbols if len(debug_file.symbols) else symbols
             return CallGraph(read_linked(code, symbols))
 
     def make_module_graph(self, module: LoadedModule) -> CallGraph:
-        """Return which functions of a module call which, and what they call of other files.
+        """Return the calls between functions of a module, and its calls of other files.
 
-        :param module: whose file is at hand.
-        :raises KcovdbgError: when it cannot be read.
+        :param module: a module whose file is known.
+        :raises KcovdbgError: when the file is unreadable.
         """
         from kcovdbg.elf.placed_module import PlacedModule
         from kcovdbg.symbols.blocks import read_linked

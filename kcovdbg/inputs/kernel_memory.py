@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The target of a kernel: what the user gives for it, and what is read once it is open."""
+"""The user's options for a kernel, and its target, which is opened on first use."""
 
 from __future__ import annotations
 
@@ -17,30 +17,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KernelOptions:
-    """What the user gives for a kernel."""
+    """The user's options for a kernel."""
 
     open_target: Callable[[], Target] | None = None
-    """Opens it when it is first needed; None where the user gave none."""
+    """Opens its target; None if the user gave no kernel."""
     is_named: bool = True
-    """Whether the user named it; otherwise it is the running one, if a command needs it."""
+    """Whether the user named it. If not, it is the running kernel, which a command may need."""
     table_file: str | None = None
-    """A location table of it that was built elsewhere."""
+    """Its location table, if that was built elsewhere."""
     tables: Sequence[str] = ()
-    """Location tables of any builds that were built elsewhere, in place of ``table_file``."""
+    """Location tables of various builds that were built elsewhere, instead of ``table_file``."""
     image: str | None = None
-    """The vmlinux that the table was made of, where the target is a table."""
+    """If the target is a table, the vmlinux of the table."""
     source_folders: Sequence[str] = ()
     """Roots of source trees that the user named."""
     substitutions: Sequence[tuple[str, str]] = ()
-    """Prefixes of source paths, as debug info names them and as they are here."""
+    """Prefixes of source paths: in debug info, and on this machine."""
     reads_build_directory: bool = True
-    """Whether source text is also read where the kernel was built, which is for its debug info to
-    say.
-    """
+    """Whether source text is also read from the build directory, which debug info names."""
 
 
 class KernelMemory:
-    """The target of a kernel, with what KCOV looks like in its memory."""
+    """The target of a kernel, and the layout of its KCOV."""
 
     def __init__(self, options: KernelOptions) -> None:
         self._options = options
@@ -48,7 +46,7 @@ class KernelMemory:
 
     @cached_property
     def target(self) -> Target:
-        """The kernel, opened when first asked for.
+        """The target, which is opened on first use.
 
         :raises TargetError: when it cannot be opened.
         """
@@ -61,7 +59,7 @@ class KernelMemory:
 
     @cached_property
     def optional_target(self) -> Target | None:
-        """The kernel, None where there is none or it cannot be opened."""
+        """The target, None if there is none or it cannot be opened."""
         if self._error is not None:
             return None
         return self.target
@@ -95,5 +93,5 @@ class KernelMemory:
 
     @property
     def files(self) -> Iterable[str]:
-        """The files that the target reads, none before it is open."""
+        """The files of the target, empty before it is open."""
         return () if self._opened is None else self._opened.files

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _find_symbol(target: Target, address: int) -> Sequence[Frame]:
-    """Return the symbol that an address is in as a frame, none when it is in none."""
+    """Return the symbol at an address as a frame, empty if there is no symbol."""
     name = target.symbol_name(address)
     if name is None:
         return ()
@@ -32,7 +32,7 @@ def _find_symbol(target: Target, address: int) -> Sequence[Frame]:
 
 
 class KernelNames:
-    """The functions and source lines of a kernel's PCs, by the location table of its build where
+    """Finds the functions and source lines of a kernel's PCs, by the location table of its build if
     there is one.
     """
 
@@ -43,14 +43,14 @@ class KernelNames:
 
     @property
     def problem(self) -> str:
-        """Why PCs have no names where there is no target."""
+        """Why PCs have no names without a target."""
         if not self._options.is_named:
             return "no vmlinux is named: -s VMLINUX"
         return self._memory.problem
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Why PCs have no names, or only those of symbols, where that is so."""
+        """Why PCs have no names, or only names of symbols; empty if they have full names."""
         target = self._memory.optional_target
         if target is None:
             return (f"no names: {self.problem}",)
@@ -62,17 +62,18 @@ class KernelNames:
 
     @property
     def are_known(self) -> bool:
-        """Whether PCs can have names: by debug info, or by a table that is there or awaited."""
+        """Whether debug info, or a table that is there or awaited, has names of PCs."""
         table = self.awaited_table
-        is_tabled = table is not None and (table.found is not None or table.is_awaited)
-        return is_tabled or self._code.lines is not None
+        if table is not None and (table.found is not None or table.is_awaited):
+            return True
+        return self._code.lines is not None
 
     @cached_property
     def awaited_table(self) -> AwaitedTable | None:
-        """The location table, which is built in the background where its build lacks one; None
-        without a kernel.
+        """The location table, which is built in the background if its build lacks one; None without
+        a kernel.
 
-        :raises TargetError: when a location table cannot be read, or is of another build.
+        :raises TargetError: when a location table is unreadable, or is of another build.
         """
         target = self._memory.optional_target
         if target is None:
@@ -88,8 +89,10 @@ class KernelNames:
 
     @property
     def table(self) -> LocationTable | None:
-        """The location table, None while there is none."""
-        return None if self.awaited_table is None else self.awaited_table.found
+        """The location table, None if there is none yet."""
+        if self.awaited_table is None:
+            return None
+        return self.awaited_table.found
 
     @property
     def _stripped_image(self) -> str | None:
@@ -97,11 +100,10 @@ class KernelNames:
 
     @cached_property
     def symbolizer(self) -> Symbolizer | None:
-        """Locates PCs of the kernel; None without one."""
+        """Locates PCs of the kernel; None without a kernel."""
         target, lines = self._memory.optional_target, self._code.lines
         if target is None or self.awaited_table is None:
             return None
-
         text: ImageText | None = None
         if self._code.image is not None:
             text = find_image_text(target.build_id, self._code.image, self._stripped_image)
@@ -123,11 +125,11 @@ class KernelNames:
         return LocationCache(symbolizer.locate_all, lambda: self.table, self._code)
 
     def make_word_lookup(self, *, is_running: bool = False) -> WordLookup:
-        """Return what finds written code locations, such as the words of an oops.
+        """Return a finder of written code locations, such as the words of an oops.
 
         :param is_running: whether all addresses include the KASLR offset.
         """
-        # Its patterns of crash reports take long to load.
+        # Patterns of crash reports, which the module has, take long to load.
         from kcovdbg.records.written_locations import WordLookup
 
         finder = self.make_function_finder()
@@ -135,11 +137,11 @@ class KernelNames:
 
     @cached_property
     def recorded_words(self) -> WordLookup:
-        """Finds written code locations whose addresses are as KCOV records them."""
+        """Finds written code locations with addresses as KCOV records them."""
         return self.make_word_lookup()
 
     def make_function_finder(self) -> FunctionFinder:
-        """Return what finds functions by name, of the image and of modules."""
+        """Return a finder of functions of the image and of modules, by name."""
         code = self._code
         return FunctionFinder(
             self._memory.target,

@@ -17,9 +17,7 @@ from kcovdbg.symbols.source_tree import SourceTree
 
 
 class KernelSources:
-    """The source text of a kernel, where it can be found: in the folders that the user named, or
-    where it was built.
-    """
+    """The source text of a kernel, in the folders that the user named or in its build directory."""
 
     def __init__(self, options: KernelOptions, code: LoadedCode) -> None:
         self._options = options
@@ -28,12 +26,12 @@ class KernelSources:
 
     @property
     def image(self) -> str | None:
-        """Path of the kernel image that was built from it, None where there is none."""
+        """Path of the kernel image that was built from it, None if there is none."""
         return self._options.image or self._code.image
 
     @cached_property
     def tree(self) -> SourceTree:
-        """The source files that there are."""
+        """The source files."""
         directory: str | None = None
         if self.image is not None:
             with suppress(TargetError), ElfFile(self.image) as elf:
@@ -53,10 +51,8 @@ class KernelSources:
             yield from map(str, self._read_tree.paths)
 
     def find_as_built(self, file: str) -> Path | None:
-        """Return the path of a source file; None where it is not at hand as it was built.
-
-        Files that were changed after the image was built are left out, unless the user named the
-        tree.
+        """Return the path of a source file, None if it was not found, or was changed after the
+        image was built. Files in a tree that the user named count as unchanged.
         """
         path = self.tree.find(file)
         if path is None or self._options.source_folders:
@@ -72,7 +68,7 @@ class KernelSources:
         return path
 
     def read_as_built(self, file: str) -> Sequence[str]:
-        """Return the lines of a source file, none where it is not at hand as it was built."""
+        """Return the lines of a source file, empty if :meth:`find_as_built` finds none."""
         if self.find_as_built(file) is None:
             return ()
         return self.tree.read(file).lines

@@ -21,17 +21,17 @@ ALL: Final = "all"
 
 
 def is_address(text: str) -> bool:
-    """Return whether this is written as an address: ``0x…``, or sixteen hexadecimal digits."""
+    """Return whether a text is an address: ``0x…``, or sixteen hexadecimal digits."""
     return bool(_ADDRESS.fullmatch(text))
 
 
 def find_tids(inputs: CommandInputs, word: str) -> list[int]:
-    """Return the thread ids that a word names: a thread id, the name of tasks, a pattern of names,
-    or ``all``.
+    """Return the thread ids for a word: a thread id, the name of tasks, a pattern of names, or
+    ``all``.
 
-    A task without KCOV state is found where no other has its name.
+    Tasks without KCOV state are found only if no task with KCOV state matches.
 
-    :raises UsageError: when there is none.
+    :raises UsageError: when there is no such task.
     """
     if word.isdecimal():
         return [int(word)]
@@ -39,7 +39,7 @@ def find_tids(inputs: CommandInputs, word: str) -> list[int]:
     for is_any in (False, True):
         found = []
         for task in _list_tasks(inputs, is_any=is_any):
-            # The name may have what is special in a pattern.
+            # A name may have characters that are special in a pattern.
             is_named = word in (ALL, task.comm) or fnmatchcase(task.comm or "", word)
             if is_named and task.pid is not None:
                 found.append(task.pid)
@@ -50,10 +50,9 @@ def find_tids(inputs: CommandInputs, word: str) -> list[int]:
 
 
 def find_tid(inputs: CommandInputs, comm: str, *, is_any: bool = False) -> int | None:
-    """Return the thread id of the task with KCOV state that has this name, None where there is
-    none.
+    """Return the thread id of the task with a name, None if there is no such task.
 
-    :param is_any: whether the task may also have no KCOV state.
+    :param is_any: whether to find tasks without KCOV state as well.
     :raises UsageError: when several tasks have this name.
     """
     found = [task.pid for task in _list_tasks(inputs, is_any=is_any) if task.comm == comm]
@@ -71,10 +70,10 @@ def _list_tasks(inputs: CommandInputs, *, is_any: bool) -> Sequence[TaskFields]:
 
 
 def suggest_task(inputs: CommandInputs, wrong: str, *, is_any: bool = False) -> str | None:
-    """Return a hint with the names of tasks that are similar to a wrong one, None where there are
+    """Return a hint with the names of tasks that are similar to a wrong name, None if there are
     none.
 
-    :param is_any: whether the tasks may also have no KCOV state.
+    :param is_any: as for :func:`find_tid`.
     """
     tasks = _list_tasks(inputs, is_any=is_any)
     return suggest(wrong, dict.fromkeys(task.comm for task in tasks if task.comm))

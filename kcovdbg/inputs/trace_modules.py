@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The modules that traces of one build have records in, as their side files name them."""
+"""The modules in which traces of one build have records, by the traces' side files."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from kcovdbg.target.target import SourceLines
 class TraceModules(SourceLines):
     """The modules of one build, each at the address in the first trace that has records in it.
 
-    :param headers: of the traces.
-    :param files: of modules with debug info, by build ID.
-    :raises TargetError: when one of these cannot be used.
-    :raises CapabilityError: when drgn, which reads them, is missing.
+    :param headers: the contents of the traces' side files.
+    :param files: files of modules with debug info, by build ID.
+    :raises TargetError: when one of the files cannot be used.
+    :raises CapabilityError: when drgn, which reads the files, is missing.
     """
 
     def __init__(self, headers: Iterable[TraceHeader], files: Mapping[str, str]) -> None:
         self.loaded = _choose_modules(
             module for header in headers for module in header.recorded_modules
         )
-        """With addresses as KCOV records them."""
+        """The modules, with addresses as KCOV records them."""
         self._map = ModuleMap(self.loaded)
         self._find_frames: Fallback = lambda _address: ()
         self._files = files
@@ -41,7 +41,7 @@ class TraceModules(SourceLines):
             self._find_frames = partial(frames_at, open_module_program(self.loaded, files))
 
     def find_points(self) -> Mapping[int, PointKind]:
-        """Return the coverage points of the modules whose files are known, as KCOV records them."""
+        """Return the coverage points of the modules with known files, as KCOV records them."""
         points: dict[int, PointKind] = {}
         for module in self.loaded:
             path = self._files.get(module.build_id or "")
@@ -50,21 +50,21 @@ class TraceModules(SourceLines):
         return points
 
     def loaded_modules(self) -> tuple[LoadedModule, ...]:
-        """Return where the code of the modules is."""
+        """Return the modules."""
         return self.loaded
 
     def loaded_files(self) -> dict[str, str]:
-        """Return the files of these modules that are known, by build ID."""
+        """Return the known files of the modules, by build ID."""
         known = {module.build_id for module in self.loaded}
         return {build_id: path for build_id, path in self._files.items() if build_id in known}
 
     def name_at(self, address: int) -> str | None:
-        """Return the name of the module that an instruction is in, None when it is in none."""
+        """Return the name of the module with an instruction, None if there is none."""
         found = self._map.find(address + 1)
         return None if found is None else found[0].name
 
     def may_hold(self, address: int) -> bool:
-        """Return whether a module could be at an address: those with records are known."""
+        """Return whether a module is at an address. Modules without records are unknown."""
         return self.name_at(address) is not None
 
     def find_code(self, name: str) -> range | None:  # noqa: ARG002
@@ -72,11 +72,11 @@ class TraceModules(SourceLines):
         return None
 
     def has_function(self, name: str) -> bool:  # noqa: ARG002
-        """Return True: which functions the modules have is unknown."""
+        """Return True, as the modules' functions are unknown."""
         return True
 
     def has_file(self, path: str) -> bool:  # noqa: ARG002
-        """Return True: which files the modules are from is unknown."""
+        """Return True, as the modules' source files are unknown."""
         return True
 
     def module_files(self) -> Iterator[str]:
@@ -85,7 +85,7 @@ class TraceModules(SourceLines):
             yield from (frame.file for frame in self.frames_at(pc - 1) if frame.file is not None)
 
     def frames_at(self, address: int) -> Sequence[Frame]:
-        """Return the source location of an instruction, none where it is unknown."""
+        """Return the source location of an instruction, empty if it is unknown."""
         return self._find_frames(address)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel that can be read: memory, symbols and types, and the connection to its machine.
+"""A kernel that can be read: its memory, symbols and types, and the connection to its machine.
 
-Some targets lack VMAs, vmalloc areas, stacks, slab objects or watchpoints: the attribute for it is
-then None.
+A target that cannot list mappings, vmalloc areas or slab objects, or has no stacks, source lines or
+watchpoints, has None as the attribute for these.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Symbol(NamedTuple):
-    """A symbol of the kernel, static ones included."""
+    """A symbol of the kernel, which may be static."""
 
     name: str
     address: int
@@ -29,10 +29,10 @@ class Symbol(NamedTuple):
 
 
 class Member(NamedTuple):
-    """The place of a member in its structure, and how its bytes are decoded."""
+    """The place of a member in its structure, and the format of its bytes."""
 
     offset: int
-    """Offset in bytes; for a bit-field, of its unit."""
+    """Offset in bytes; for a bit-field, the offset of its unit."""
     size: int
     """Size in bytes; for an array, of all elements."""
     type_name: str
@@ -59,11 +59,11 @@ class PageRange(NamedTuple):
     """Consecutive elements of the array of ``struct page``."""
 
     first: int
-    """Page frame number of the first one."""
+    """Page frame number of the first element."""
     length: int
     """The number of elements."""
     address: int
-    """``struct page *`` of the first one."""
+    """``struct page *`` of the first element."""
 
 
 class SlabObject(NamedTuple):
@@ -77,10 +77,10 @@ class VmaSource(Protocol):
     """Mappings of user address spaces."""
 
     def for_each_vma(self, mm: int) -> Iterator[Vma]:
-        """Yield the mappings in the order of their addresses.
+        """Yield the mappings by address.
 
         :param mm: ``struct mm_struct *``.
-        :raises ReadError: when the tree cannot be read further.
+        :raises ReadError: when further mappings are unreadable.
         """
 
 
@@ -90,7 +90,7 @@ class VmallocSource(Protocol):
     def for_each_vmalloc_area(self) -> Iterator[VmallocArea]:
         """Yield all vmalloc areas.
 
-        :raises ReadError: when they cannot be read further.
+        :raises ReadError: at the end, when some areas are unreadable.
         """
 
 
@@ -98,16 +98,16 @@ class SlabSource(Protocol):
     """Objects of the slab allocator."""
 
     def for_each_slab_object(self, size: int) -> Iterator[SlabObject]:
-        """Yield allocated objects of the general caches that serve requests of this size.
+        """Yield allocated objects of the general caches for a size.
 
         :param size: in bytes.
-        :raises ReadError: after the last object that can be read, when others cannot.
+        :raises ReadError: at the end, when some objects are unreadable.
         """
 
     def for_each_file(self) -> Iterator[int]:
-        """Yield every allocated ``struct file *``, whoever holds it.
+        """Yield every allocated ``struct file *``.
 
-        :raises ReadError: when the cache cannot be read further.
+        :raises ReadError: at the end, when some files are unreadable.
         """
 
 
@@ -115,21 +115,19 @@ class StackSource(Protocol):
     """Kernel stacks."""
 
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
-        """Return a task's kernel stack, innermost frame first; a dead task has none. Errors do not
-        name the task.
+        """Return a task's kernel stack, innermost frame first; empty for a dead task.
 
-        :param task: ``struct task_struct *``.
-        :raises CapabilityError: when it cannot be unwound: a running task of a live kernel, whose
-            registers are not saved.
-        :raises ReadError: when the task or its stack cannot be read.
+        :param task: ``struct task_struct *``; errors do not name it.
+        :raises CapabilityError: when it cannot be unwound, as for a running task of a live kernel.
+        :raises ReadError: when the task or its stack is unreadable.
         """
 
     def crashed_task(self) -> int | None:
-        """Return the ``struct task_struct *`` that crashed the kernel, None when none did."""
+        """Return the ``struct task_struct *`` that crashed the kernel, None if there is none."""
 
 
 class SourceLines:
-    """Source lines and modules of a kernel. This base class knows none."""
+    """Source lines and modules of a kernel; this base class has none."""
 
     @property
     def image(self) -> str | None:
@@ -137,30 +135,28 @@ class SourceLines:
         return None
 
     def frames_at(self, address: int) -> Sequence[Frame]:
-        """Return the source location of an instruction, innermost frame first; empty when debug
-        info does not cover it.
+        """Return the source location of an instruction, innermost frame first; empty if debug info
+        lacks it.
         """
         del address
         return ()
 
     def frames_in_section(self, path: str, section: str, offset: int) -> Sequence[Frame]:
         """Return the source location of an instruction of a module that is not loaded, as
-        :meth:`frames_at` does.
+        :meth:`frames_at`.
 
-        :param path: of the module's file with debug info.
-        :param offset: in the section.
+        :param path: the module's file with debug info.
+        :param offset: the instruction's offset in the section.
         """
         del path, section, offset
         return ()
 
     def has_function(self, name: str) -> bool:
-        """Return whether debug info has a function with a name, one that is inlined everywhere
-        included.
-        """
+        """Return whether debug info has a function with a name, which may be inlined everywhere."""
         raise NotImplementedError
 
     def name_at(self, address: int) -> str | None:
-        """Return the name of the loaded module that an address is in, None when it is in none."""
+        """Return the name of the loaded module at an address, None if there is none."""
         raise NotImplementedError
 
     def may_hold(self, address: int) -> bool:
@@ -168,8 +164,8 @@ class SourceLines:
         raise NotImplementedError
 
     def code_at(self, address: int) -> tuple[str, int] | None:
-        """Return the name and the address of ``.text`` of the loaded module that an address is in,
-        None when it is in none.
+        """Return the name of the loaded module at an address, and the address of its ``.text``;
+        None if there is no module.
         """
         del address
         return None
@@ -179,11 +175,11 @@ class SourceLines:
         return ()
 
     def loaded_modules(self) -> tuple[LoadedModule, ...]:
-        """Return where the code of loaded modules is."""
+        """Return the loaded modules."""
         raise NotImplementedError
 
     def loaded_files(self) -> Mapping[str, str]:
-        """Return the files of loaded modules that are at hand, by build ID."""
+        """Return the known files of loaded modules, by build ID."""
         return {}
 
     def module_files(self) -> Iterator[str]:
@@ -194,12 +190,12 @@ class SourceLines:
 class Target:
     """A kernel that can be read.
 
-    Attributes are fixed once the target is open; reads are answered from the target each time. A
-    method that a kind of target does not override refuses.
+    Attributes do not change; each read reads the target's memory. A method that a kind of target
+    does not override raises an error.
     """
 
     name: str
-    """The target as the user named it."""
+    """The target's name in messages."""
     live: bool = False
     """Whether the kernel runs while it is read."""
     word_size: int
@@ -210,30 +206,30 @@ class Target:
     kaslr_offset: int = 0
     """The KASLR offset of the kernel's image, in bytes."""
     release: str
-    """As ``uname -r`` prints it."""
+    """The output of ``uname -r``."""
     machine: str
-    """As ``uname -m`` prints it."""
+    """The output of ``uname -m``."""
     page_size: int = PAGE_SIZE
     """Size in bytes: arm64 has kernels with 4, 16 and 64 KiB."""
     build_id: str | None
     """The build ID of the kernel's image, hexadecimal."""
     notes: Sequence[str] = ()
-    """Notes for the user on how the target was opened, a line each."""
+    """Lines for the user on the opening of the target."""
     damage: Sequence[str] = ()
-    """Damage of a dump, a line each; the notes have these lines as well."""
+    """Lines on the damage of a dump, which are among the notes as well."""
     memory_problem: str | None = None
-    """Description of a target without memory, as in "vmlinux is a kernel image"; None where it has
-    memory.
+    """Description of a target without memory, as in "vmlinux is a kernel image"; None if the target
+    has memory.
     """
     code: str | None = None
-    """Path of the stripped image that has the kernel's code, None where the image with debug info
-    has it.
+    """Path of the stripped image that has the kernel's code, None if the image with debug info has
+    it.
     """
     connection: Connection = Connection()
     watchpoints: Watchpoints | None = None
     """Hardware watchpoints."""
     read_count: int | None = None
-    """How often memory was read; None where it is not counted."""
+    """The number of reads of memory; None if it is not counted."""
 
     @property
     def files(self) -> Iterable[str]:
@@ -242,13 +238,13 @@ class Target:
 
     @property
     def byte_order(self) -> Literal["little", "big"]:
-        """The byte order, as :meth:`int.from_bytes` takes it."""
+        """The byte order, for :meth:`int.from_bytes`."""
         return "big" if self.big_endian else "little"
 
     @property
     def pointer_tag(self) -> int:
-        """The bits of a pointer in the kernel's memory that are a tag, set in addresses; 0 in
-        kernels without tags.
+        """The bits of a pointer that hold a tag, all of which are set in an address; 0 in kernels
+        without tags.
         """
         return 0
 
@@ -278,7 +274,7 @@ class Target:
         return None
 
     def state(self) -> MachineState | None:
-        """Ask what the machine does at the moment; None for a dump."""
+        """Return the state of the machine at the moment, None for a dump."""
         return self.connection.state()
 
     def is_gone(self) -> bool:
@@ -288,40 +284,41 @@ class Target:
     def read(self, address: int, size: int) -> bytes:
         """Read virtual memory of the kernel.
 
-        :raises ReadError: when any of it cannot be read.
+        :raises ReadError: when a part of it is unreadable.
         :raises GoneError: when the machine has ended.
         """
         raise make_memory_error(f"reading {size} bytes at {address:#x}", self.memory_problem)
 
     def symbol(self, name: str) -> Symbol:
-        """Find a symbol by name, of data or a function.
+        """Find the symbol of a function or of data by its name. Per-CPU symbols have other
+        addresses: see :meth:`per_cpu`.
 
-        :return: its address in the running kernel, KASLR offset included. Not for per-CPU symbols.
-        :raises MissingSymbolError: when the kernel has none.
+        :return: the symbol, with its address in the running kernel.
+        :raises MissingSymbolError: when the kernel lacks the symbol.
         """
         raise MissingSymbolError(f"{self.memory_problem}, which has no symbols such as {name}")
 
     def symbol_name(self, address: int) -> str | None:
-        """Return the name of the symbol that an address is in, None when it is in none."""
+        """Return the name of the symbol at an address, None if there is none."""
         raise NotImplementedError
 
     def type_size(self, type_name: str) -> int:
         """Return the size in bytes of a type such as ``struct kcov``.
 
-        :raises MissingTypeError: when the debug info does not have it, or only its name.
+        :raises MissingTypeError: when the debug info lacks it, or has only its name.
         """
         self._refuse_type(type_name)
 
     def member(self, type_name: str, path: str) -> Member:
-        """Find a member by its path, such as ``refcount.refs.counter``, in anonymous structures as
-        well.
+        """Find a member by its path, such as ``refcount.refs.counter``; names of anonymous
+        structures are not part of the path.
 
         :raises MissingTypeError: when there is no such type or member.
         """
         self._refuse_type(f"{type_name}.{path}")
 
     def member_names(self, type_name: str) -> Sequence[str]:
-        """Return the names of the members of a structure, those of anonymous structures included.
+        """Return the names of the members of a structure, and of the anonymous structures in it.
 
         :raises MissingTypeError: when the debug info has no such type.
         """
@@ -340,14 +337,14 @@ class Target:
         )
 
     def has_name(self, name: str) -> bool:
-        """Return whether debug info or symbols have a function, inlined ones included, a variable
-        or an enumerator.
+        """Return whether debug info or symbols have a function, a variable or an enumerator with a
+        name. The function may be inlined everywhere.
         """
         del name
         return False
 
     def array_length(self, name: str) -> int | None:
-        """Return the number of elements of a variable that is an array, None for another.
+        """Return the number of elements of a variable that is an array, None for another variable.
 
         :raises MissingSymbolError: when there is no such variable.
         """
@@ -356,14 +353,14 @@ class Target:
     def member_at(
         self, name: str, address: int, offset: int, files: Iterable[str] = ()
     ) -> str | None:
-        """Return which part of a variable is at an offset, as ``.connect`` or ``[3].call``; an
-        empty string for a plain variable.
+        """Return the part of a variable at an offset: ``.connect`` or ``[3].call``, an empty string
+        for a plain variable.
 
-        :param name: of the variable.
-        :param address: of the variable, KASLR offset included: several may have the name.
+        :param name: the variable's name.
+        :param address: the variable's address, as several variables may have the name.
         :param offset: in bytes.
-        :param files: the source files that may define it, for a name that several variables have.
-        :return: None where debug info does not have the variable, or nothing of it begins there.
+        :param files: the source files that may define it, if several variables have the name.
+        :return: None if debug info lacks the variable, or no part begins at the offset.
         """
         del name, address, offset, files
         return None
@@ -371,23 +368,22 @@ class Target:
     def cpus(self) -> Sequence[int]:
         """Return the possible CPUs.
 
-        :raises ReadError: when their mask cannot be read.
+        :raises ReadError: when their mask is unreadable.
         """
         raise make_memory_error("the mask of possible CPUs", self.memory_problem)
 
     def page_ranges(self) -> Iterator[PageRange]:
         """Yield the parts of the array of ``struct page`` by page frame number.
 
-        :raises ReadError: when it cannot be read further.
+        :raises ReadError: when further parts are unreadable.
         """
         raise make_memory_error("the array of pages", self.memory_problem)
 
     def per_cpu(self, name: str, cpu: int) -> int:
         """Return the address of a CPU's instance of a per-CPU variable.
 
-        :raises MissingSymbolError: when the kernel has no such variable; debug info may have one of
-            size 0.
-        :raises ReadError: when the offset of the CPU cannot be read.
+        :raises MissingSymbolError: when the kernel lacks the variable, or its size is 0.
+        :raises ReadError: when the offset of the CPU is unreadable.
         """
         raise make_memory_error(f"{name} of CPU {cpu}", self.memory_problem)
 
@@ -402,7 +398,6 @@ def make_memory_error(subject: str, problem: str | None) -> CapabilityError:
     """Return the error for a command that needs memory on a target without it.
 
     :param subject: the command, or the data to be read.
-    :param problem: what was given instead, as in
-        :attr:`~kcovdbg.target.target.Target.memory_problem`.
+    :param problem: :attr:`Target.memory_problem` of the target.
     """
     return CapabilityError(f"{subject} needs the kernel's memory; {problem}", hint=_MEMORY_HINT)
