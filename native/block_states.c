@@ -233,11 +233,17 @@ static bool read_calls(struct kcovdbg_states *states, struct cursor *cursor, boo
 {
 	struct function *f = &states->function;
 	size_t end = f->call_count, first = f->block_count > 1 ? f->call_ends[f->block_count - 2] : 0, i;
-	uint64_t head = changed ? get(cursor) : 0, same = changed ? head >> 3 : end - first, more = head & KCOVDBG_MANY_CALLS;
+	uint64_t same = end - first, more = 0, unbegun = 0;
 
-	if (changed && more == KCOVDBG_MANY_CALLS)
-		more += get(cursor);
-	if (same > end - first || more > (size_t)(cursor->end - cursor->at))
+	if (changed) {
+		uint64_t head = get(cursor);
+
+		same = head >> KCOVDBG_SAME_CALLS;
+		more = head & KCOVDBG_MANY_CALLS;
+		more += more == KCOVDBG_MANY_CALLS ? get(cursor) : 0;
+		unbegun = head & KCOVDBG_SOME_UNBEGUN ? get(cursor) : 0;
+	}
+	if (same > end - first || unbegun > same || more > (size_t)(cursor->end - cursor->at))
 		return false;
 	if (!grow_calls(f, end + same + more)) {
 		states->is_full = true;
@@ -246,19 +252,20 @@ static bool read_calls(struct kcovdbg_states *states, struct cursor *cursor, boo
 	for (i = 0; i < same; i++) {
 		f->call_files[f->call_count] = f->call_files[first + i];
 		f->call_offsets[f->call_count] = 0;
-		f->calls[f->call_count++] = f->calls[first + i];
+		f->calls[f->call_count++] =
+			(f->calls[first + i] & KCOVDBG_MAX_LINE) | (i < same - unbegun ? KCOVDBG_ROW_STATEMENT : 0);
 	}
 	for (; more; more--) {
-		uint64_t word = get(cursor), offset;
+		uint64_t word = get(cursor), rest;
 
 		if (!read_place(cursor, word, 1, &states->last_call))
 			return false;
-		offset = word & 2 ? get(cursor) : 0;
-		if (cursor->is_bad || offset > UINT32_MAX)
+		rest = word & 2 ? get(cursor) : 0;
+		if (cursor->is_bad || rest >> 1 > UINT32_MAX)
 			return false;
 		f->call_files[f->call_count] = states->last_call.file;
-		f->call_offsets[f->call_count] = offset;
-		f->calls[f->call_count++] = states->last_call.line;
+		f->call_offsets[f->call_count] = rest >> 1;
+		f->calls[f->call_count++] = states->last_call.line | (rest & 1 ? 0 : KCOVDBG_ROW_STATEMENT);
 	}
 	return true;
 }
@@ -1418,10 +1425,13 @@ static void add_lines(struct kcovdbg_states *states)
 				line->hits = one.hits;
 		}
 		for (i = block ? f->call_ends[block - 1] : 0; i < f->call_ends[block]; i++) {
-			struct line *line = wanted_line(states, f->call_files[i], f->calls[i]);
+			struct line *line = wanted_line(states, f->call_files[i], f->calls[i] & KCOVDBG_MAX_LINE);
+			bool is_unknown = one.is_replaced && f->call_offsets[i];
 
 			if (!line)
 				continue;
+			if (f->calls[i] & KCOVDBG_ROW_STATEMENT && !is_unknown)
+				line->called |= one.begins;
 			states->totals.lines += !has_code(line);
 			line->called |= seen_at(&one, f->call_offsets[i]);
 			if (one.hits > line->call_hits)
@@ -1552,15 +1562,27 @@ static void add_branches(struct kcovdbg_states *states, uint32_t function)
 	}
 }
 
-/* The state of a line: its own code decides, and if that was not executed or it has none, what was inlined at it. */
+/* Whether the compiler moved all code of a line that was executed: its statements begin elsewhere. */
+static bool is_moved(uint8_t seen)
+{
+	return seen & SEEN_EXECUTED && !(seen & SEEN_BEGINNING) && seen & SEEN_OTHER_BEGINNING;
+}
+
+/* Whether a line's own code says that it was executed. */
+static bool is_own(const struct line *line)
+{
+	return line->seen & SEEN_EXECUTED && !is_moved(line->seen);
+}
+
+/* The state of a line: of its own code, and where that was not executed, was moved, or is none, of what was inlined at it as well. */
 static uint8_t state_of(const struct line *line)
 {
 	uint8_t seen = line->seen;
 
-	if (seen & SEEN_EXECUTED && !(seen & SEEN_BEGINNING) && seen & SEEN_OTHER_BEGINNING)
-		return KCOVDBG_LINE_MOVED;
-	if (!(seen & SEEN_EXECUTED))
+	if (!is_own(line))
 		seen |= line->called;
+	if (is_moved(seen))
+		return KCOVDBG_LINE_MOVED;
 	if (seen & SEEN_EXECUTED)
 		return seen & SEEN_NOT_EXECUTED ? KCOVDBG_LINE_PARTLY : KCOVDBG_LINE_EXECUTED;
 	if (seen & SEEN_VOID)
@@ -1820,7 +1842,7 @@ void kcovdbg_states_lines(const struct kcovdbg_states *states, uint32_t *files, 
 			files[at] = file;
 			lines[at] = line;
 			line_states[at] = state_of(found);
-			hits[at++] = found->seen & SEEN_EXECUTED ? found->hits : found->call_hits;
+			hits[at++] = is_own(found) || !found->call_hits ? found->hits : found->call_hits;
 		}
 }
 

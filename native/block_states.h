@@ -126,7 +126,8 @@ struct kcovdbg_function_blocks {
 	const uint64_t *records;			/* Records of each block's points; UINT64_MAX where it has none. */
 	const uint32_t *edge_ends, *edges;		/* The blocks that each leads to. */
 	const uint32_t *line_ends, *line_files, *lines; /* With KCOVDBG_ROW_STATEMENT and KCOVDBG_ROW_CODE. */
-	const uint32_t *call_ends, *call_files, *calls; /* The lines that code of each block was inlined at. */
+	/* The lines that code of each block was inlined at, with KCOVDBG_ROW_STATEMENT. */
+	const uint32_t *call_ends, *call_files, *calls;
 	int is_contradicted;
 };
 /* Find the blocks of a function, whichever functions the states were made for; they are valid until the next call. -1 when out of memory. */

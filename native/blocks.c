@@ -448,6 +448,7 @@ struct last_places {
 struct call {
 	struct place place;
 	uint32_t offset; /* In the block: of its first code there. */
+	bool begins;	 /* Whether a statement of that code begins in the block. */
 };
 
 /* A line of a block. */
@@ -483,6 +484,8 @@ struct builder {
 	/* The lines that code of a block was inlined at, by where that begins, outermost first, and those of the last block. */
 	struct call *calls, *last_calls;
 	size_t call_count, call_room, last_call_count, last_call_room;
+	uint64_t *begun; /* Where code of a block is whose statement begins in it. */
+	size_t begun_count, begun_room;
 	size_t row, inlined; /* Where rows and what was inlined are looked for first. */
 	struct last_places last_line, last_call;
 };
@@ -1458,15 +1461,61 @@ static bool is_same(struct place one, struct place other)
 #define MOST_CALLS 256
 #define MOST_NESTED 1024
 
+/* Whether a statement of a line begins in the block whose lines were gathered last. */
+static bool begins_in_block(const struct builder *builder, struct place place)
+{
+	size_t i;
+
+	for (i = 0; i < builder->pair_count; i++) {
+		const struct pair *pair = &builder->pairs[i];
+
+		if (pair->flags & PAIR_BEGINS && pair->file == place.file && pair->line == place.line)
+			return true;
+	}
+	return false;
+}
+
+/* Gather where code of a block is whose statement begins in it. What the compiler moved into the block is not. */
+static bool find_begun(struct builder *builder, uint64_t start, uint64_t end)
+{
+	const struct kcovdbg_rows *rows = builder->rows;
+	size_t i;
+
+	builder->begun_count = 0;
+	for (i = find_row(builder, start); i < rows->count && rows->addresses[i] < end; i++) {
+		struct place place = { rows->files[i], rows->lines[i] & KCOVDBG_MAX_LINE };
+
+		if ((i + 1 < rows->count && rows->addresses[i + 1] == rows->addresses[i]) || !begins_in_block(builder, place))
+			continue;
+		if (!grow(&builder->begun, &builder->begun_room, builder->begun_count + 1, sizeof(*builder->begun)))
+			return false;
+		builder->begun[builder->begun_count++] = rows->addresses[i];
+	}
+	return true;
+}
+
+/* Whether a statement of inlined code begins in the block. */
+static bool has_begun(const struct builder *builder, const struct kcovdbg_inlined *inlined)
+{
+	size_t i;
+
+	for (i = 0; i < builder->begun_count; i++)
+		if (builder->begun[i] >= inlined->start && builder->begun[i] < inlined->end)
+			return true;
+	return false;
+}
+
 /* Add the line of a call to those of a block, once. */
 static bool add_call(struct builder *builder, const struct kcovdbg_inlined *inlined, uint64_t start)
 {
-	struct call call = { .place = { inlined->file, inlined->line } };
+	struct call call = { .place = { inlined->file, inlined->line }, .begins = has_begun(builder, inlined) };
 	size_t i;
 
 	for (i = 0; i < builder->call_count; i++)
-		if (is_same(builder->calls[i].place, call.place))
+		if (is_same(builder->calls[i].place, call.place)) {
+			builder->calls[i].begins |= call.begins;
 			return true;
+		}
 	if (builder->call_count == MOST_CALLS)
 		return true;
 	if (!grow(&builder->calls, &builder->call_room, builder->call_count + 1, sizeof(*builder->calls)))
@@ -1483,6 +1532,8 @@ static bool find_calls(struct builder *builder, uint64_t start, uint64_t end)
 	size_t count = builder->rows->inlined_count, nested = 0, i;
 	uint32_t outer;
 
+	if (!find_begun(builder, start, end))
+		return false;
 	builder->inlined = find_near(inlined, count, sizeof(*inlined), builder->inlined, start);
 	outer = builder->inlined ? builder->inlined - 1 : UINT32_MAX;
 	for (; outer != UINT32_MAX && nested < MOST_NESTED; outer = inlined[outer].outer, nested++)
@@ -1528,20 +1579,38 @@ static size_t count_same_calls(const struct builder *builder)
 	return i;
 }
 
-/* Put how many of the last block's calls go on in a block, how many others it has, and these. Few share a byte with the first number. */
-static bool put_calls(struct builder *builder, size_t same)
+/* How many of the first calls have no statement that begins in the block. If one begins in an inner call, it does in the outer ones. */
+static size_t count_unbegun(const struct builder *builder, size_t count)
+{
+	size_t unbegun = 0;
+
+	while (unbegun < count && !builder->calls[count - 1 - unbegun].begins)
+		unbegun++;
+	return unbegun;
+}
+
+/*
+ * Put how many of the last block's calls go on in a block, how many of these do not begin in it, how many others it has, and these. Few others
+ * share a byte with the first number.
+ */
+static bool put_calls(struct builder *builder, size_t same, size_t unbegun)
 {
 	size_t i, more = builder->call_count - same, room = builder->last_call_room;
 	struct call *last = builder->last_calls;
+	uint64_t head = same << KCOVDBG_SAME_CALLS | (unbegun ? KCOVDBG_SOME_UNBEGUN : 0);
+	bool has_many = more >= KCOVDBG_MANY_CALLS;
 
-	if (!put_number(builder->out, same << 3 | (more < KCOVDBG_MANY_CALLS ? more : KCOVDBG_MANY_CALLS)) ||
-	    (more >= KCOVDBG_MANY_CALLS && !put_number(builder->out, more - KCOVDBG_MANY_CALLS)))
+	if (!put_number(builder->out, head | (has_many ? KCOVDBG_MANY_CALLS : more)) ||
+	    (has_many && !put_number(builder->out, more - KCOVDBG_MANY_CALLS)) ||
+	    (unbegun && !put_number(builder->out, unbegun)))
 		return false;
 	for (i = same; i < builder->call_count; i++) {
 		const struct call *call = &builder->calls[i];
+		/* Most begin in the block, at its first address. */
+		uint64_t rest = (uint64_t)call->offset << 1 | !call->begins;
 
-		if (!put_place(builder->out, &builder->last_call, call->place, 1, call->offset != 0) ||
-		    (call->offset && !put_number(builder->out, call->offset)))
+		if (!put_place(builder->out, &builder->last_call, call->place, 1, rest != 0) ||
+		    (rest && !put_number(builder->out, rest)))
 			return false;
 	}
 	builder->last_calls = builder->calls;
@@ -1557,15 +1626,15 @@ static bool put_lines(struct builder *builder)
 {
 	uint32_t offset = 0;
 	bool is_first = true;
-	size_t i, first = 0, same = count_same_calls(builder);
-	bool has_changed = same < builder->call_count || same < builder->last_call_count;
+	size_t i, first = 0, same = count_same_calls(builder), unbegun = count_unbegun(builder, same);
+	bool has_changed = same < builder->call_count || same < builder->last_call_count || unbegun;
 
 	while (first < builder->pair_count && !(builder->pairs[first].flags & PAIR_CODE))
 		first++;
 	if (first < builder->pair_count)
 		offset = builder->pairs[first].offset;
 	if (!put_number(builder->out, (uint64_t)builder->pair_count << 2 | has_changed << 1 | (offset != 0)) ||
-	    (has_changed && !put_calls(builder, same)) || (offset && !put_number(builder->out, offset)))
+	    (has_changed && !put_calls(builder, same, unbegun)) || (offset && !put_number(builder->out, offset)))
 		return false;
 	for (i = 0; i < builder->pair_count; i++) {
 		const struct pair *pair = &builder->pairs[i];
@@ -1703,6 +1772,7 @@ int kcovdbg_code_encode(const struct kcovdbg_code *code, const struct kcovdbg_ro
 	free(builder.pairs);
 	free(builder.calls);
 	free(builder.last_calls);
+	free(builder.begun);
 	return is_done ? 0 : -1;
 }
 

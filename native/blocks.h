@@ -146,8 +146,13 @@ size_t kcovdbg_rows_order(const struct kcovdbg_unit_rows *parts, size_t part_cou
    info, outer ones first. Return the number; SIZE_MAX when out of memory. */
 size_t kcovdbg_inlined_order(const struct kcovdbg_unit_rows *parts, size_t part_count, struct kcovdbg_inlined *inlined);
 
-/* How many calls a block has that do not share a byte with the number of those that the last block has as well: 3 bits. */
+/*
+ * The first number of a block's calls: how many it has that the last block has not, up to KCOVDBG_MANY_CALLS; whether some of those that both
+ * have do not begin in it; and how many both have.
+ */
 #define KCOVDBG_MANY_CALLS 7
+#define KCOVDBG_SOME_UNBEGUN 8
+#define KCOVDBG_SAME_CALLS 4
 
 struct kcovdbg_bytes_out {
 	uint8_t *data;

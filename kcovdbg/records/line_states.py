@@ -562,11 +562,13 @@ class StateFinder:
                     key = files[number], word & _LINE
                     lines.pop(key, None)
                     lines[key] = None
-            calls = zip(
-                _list_numbers(found.call_files, call, call_end),
-                _list_numbers(found.calls, call, call_end),
-                strict=True,
-            )
+            numbers = _list_numbers(found.call_files, call, call_end)
+            words = _list_numbers(found.calls, call, call_end)
+            calls = [
+                (files[number], word & _LINE)
+                for number, word in zip(numbers, words, strict=True)
+                if number < len(files)
+            ]
             blocks.append(
                 CodeBlock(
                     base + start,
@@ -576,7 +578,7 @@ class StateFinder:
                     None if records == _NONE else records,
                     tuple(_list_numbers(found.edges, edge, edge_end)),
                     tuple(lines),
-                    tuple((files[number], own) for number, own in calls if number < len(files)),
+                    tuple(calls),
                 )
             )
             edge, line, call = edge_end, line_end, call_end

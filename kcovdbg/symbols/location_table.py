@@ -51,7 +51,7 @@ from kcovdbg.symbols.table_rows import (
 )
 from kcovdbg.target.end_signals import reading
 
-FORMAT: Final = 14
+FORMAT: Final = 15
 """Part of the file's name: another version of kcovdbg with another format has files of its own."""
 
 NO_POINTS_HINT: Final = "build the kernel with CONFIG_KCOV"

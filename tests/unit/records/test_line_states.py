@@ -57,8 +57,10 @@ class Block(NamedTuple):
     has_point: bool = False
     lines: tuple[tuple[int, ...], ...] = ()
     """Line, 1 where a statement begins, and the offset of its code, 0 by default."""
-    calls: tuple[tuple[int, int], ...] = ()
-    """Each line that code was inlined at, and the offset of that code."""
+    calls: tuple[tuple[int, ...], ...] = ()
+    """Each line that code was inlined at, the offset of that code, and whether a statement of it
+    begins in the block, which is the default.
+    """
 
 
 def number(value):
@@ -85,23 +87,29 @@ def encode(blocks, flags=FunctionFlag.INSTRUMENTED):
             out += number(zigzag(to - index))
         offsets = [line[2] if len(line) > 2 else 0 for line in block.lines]
         has_offset = bool(offsets) and offsets[0] > 0
+        calls = [(line, offset, all(begins)) for line, offset, *begins in block.calls]
         same = 0
-        for (line, offset), (last_line, _) in zip(block.calls, last_calls, strict=False):
+        for (line, offset, _), (last_line, *_) in zip(calls, last_calls, strict=False):
             if offset or line != last_line:
                 break
             same += 1
-        has_changed = same < max(len(block.calls), len(last_calls))
-        out += number(len(block.lines) << 2 | has_changed << 1 | has_offset)
+        unbegun = 0
+        while unbegun < same and not calls[same - 1 - unbegun][2]:
+            unbegun += 1
+        has_changed = same < max(len(calls), len(last_calls)) or unbegun
+        out += number(len(block.lines) << 2 | bool(has_changed) << 1 | has_offset)
         if has_changed:
-            more = block.calls[same:]
-            out += number(same << 3 | min(len(more), 7))
+            more = calls[same:]
+            out += number(same << 4 | bool(unbegun) << 3 | min(len(more), 7))
             out += number(len(more) - 7) if len(more) >= 7 else b""
-            for line, offset in more:
+            out += number(unbegun) if unbegun else b""
+            for line, offset, begins in more:
                 is_other = not last_call
-                out += number(zigzag(line - last_call) << 2 | bool(offset) << 1 | is_other)
-                out += (number(1) if is_other else b"") + (number(offset) if offset else b"")
+                rest = offset << 1 | (not begins)
+                out += number(zigzag(line - last_call) << 2 | bool(rest) << 1 | is_other)
+                out += (number(1) if is_other else b"") + (number(rest) if rest else b"")
                 last_call = line
-        last_calls = block.calls
+        last_calls = calls
         out += number(offsets[0]) if has_offset else b""
         for at, (line, begins, *_) in enumerate(block.lines):
             out += number(zigzag(line - before) << 3 | 4 | begins << 1 | is_first)
@@ -402,6 +410,40 @@ def test_lines_that_code_was_inlined_at():
     assert {line.state for line in found} == {LineState.UNDECIDED}
 
 
+def test_inlined_code_that_was_moved():
+    blocks = (
+        Block((1, 2), ENTRY, True, ((10, 1),), ((20, 0), (21, 0, 0), (22, 0, 0), (23, 4, 0))),
+        Block((2,), 0, True, ((11, 1), (22, 1)), ((20, 0), (21, 0), (22, 0, 0))),
+        Block((), EXIT, True, ((12, 1),), ((20, 0, 0), (21, 0, 0))),
+    )
+    finder = make_finder(blocks)
+
+    def find(*executed):
+        counts = {point(index): 2 + index for index in executed}
+        found = finder.find_lines(TraceRecords(counts, SET, KINDS)).files["file.c"]
+        return {line.line: line.state for line in found if line.line >= 20}
+
+    executed, partly, moved = LineState.EXECUTED, LineState.PARTLY, LineState.MOVED
+    # No statement of line 23 begins anywhere; one of line 22 does in its own code.
+    assert find(0, 2) == {20: partly, 21: moved, 22: moved, 23: executed}
+    assert find(0, 1, 2) == dict.fromkeys((20, 21, 22, 23), executed)
+    assert set(find().values()) == {LineState.NOT_EXECUTED}
+
+
+def test_own_code_that_was_moved_and_inlined_code_that_was_not():
+    blocks = (
+        Block((1, 2), ENTRY, True, ((10, 1), (12, 0))),
+        Block((3,), 0, True, (), ((12, 0),)),
+        Block((3,), 0, True, ((12, 1),)),
+        Block((), EXIT, True, ((11, 1),)),
+    )
+    finder = make_finder(blocks)
+    for way, wanted in (((0, 1, 3), LineState.PARTLY), ((0, 3), LineState.MOVED)):
+        counts = {point(index): 2 + index for index in way}
+        found = finder.find_lines(TraceRecords(counts, SET, KINDS)).files["file.c"]
+        assert {line.line: (line.state, line.hits) for line in found}[12][0] is wanted
+
+
 def test_own_code_that_was_not_executed_and_inlined_code_that_was():
     blocks = (
         Block((1, 2), ENTRY, True, ((10, 1),), ((12, 0),)),
@@ -423,9 +465,9 @@ def add_calls(generator, blocks):
         end = generator.randrange(first, len(blocks)) + 1
         offset = generator.choice((0, SECOND))
         for index in range(first, end):
-            begins = offset if index == first else 0
-            calls[index].append((line, begins))
-            pieces.setdefault(line, set()).update((index, unit) for unit in UNITS if unit >= begins)
+            at = offset if index == first else 0
+            calls[index].append((line, at, generator.random() < 0.8))
+            pieces.setdefault(line, set()).update((index, unit) for unit in UNITS if unit >= at)
     for own in calls:
         own.sort(key=lambda call: call[1])
     return [
