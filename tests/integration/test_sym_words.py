@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import itertools
 import json
@@ -22,20 +23,26 @@ FUNCTION = "__do_sys_getppid"
 MODULE = "kcovlab_keep"
 
 
+@functools.cache
 def find_function(demo: Demo) -> tuple[int, int]:
     """Return where the function is and its size, by nm."""
     (code,) = list_functions(demo.vmlinux)[FUNCTION]
     return code.start, len(code)
 
 
-def locate(demo: Demo, *addresses: int) -> list[str]:
-    """Return file and line of the innermost frames, by addr2line, which misses others in the demo's
-    compressed debug info.
+@functools.cache
+def locate(demo: Demo) -> dict[int, str]:
+    """Return file and line of the innermost frame of each address of the function, by addr2line,
+    which misses others in the demo's compressed debug info.
     """
-    return [
-        f"{frames[0][1].rsplit('/', 1)[-1]}:{frames[0][2]}"
-        for frames in addr2line(demo.vmlinux, addresses)
-    ]
+    start, size = find_function(demo)
+    addresses = range(start, start + size)
+    # Once: it reads all of the debug info.
+    chains = addr2line(demo.vmlinux, addresses)
+    return {
+        address: f"{frames[0][1].rsplit('/', 1)[-1]}:{frames[0][2]}"
+        for address, frames in zip(addresses, chains, strict=True)
+    }
 
 
 def place(row: dict[str, Any]) -> str:
@@ -53,7 +60,8 @@ def ask(demo: Demo, *words: str, target: str = "-s") -> Rows:
 @pytest.mark.parametrize("target", ["-s", "--demo"])
 def test_words(demo: Demo, target: str) -> None:
     start, size = find_function(demo)
-    call, exact, first = locate(demo, start + 4, start + 5, start)
+    places = locate(demo)
+    call, exact, first = places[start + 4], places[start + 5], places[start]
     same = [
         f"{FUNCTION}+0x5/{size:#x}",
         f"{FUNCTION}+0x5,",
@@ -109,6 +117,7 @@ def test_sizes_as_the_kernel_prints_them(demo: Demo) -> None:
     )
 
 
+@functools.cache
 def find_rooms(demo: Demo) -> dict[str, int]:
     """Return the distance of each symbol of code to the next one, by nm."""
     done = subprocess.run(["nm", "-n", demo.vmlinux], capture_output=True, text=True, check=True)
@@ -183,7 +192,7 @@ def test_an_oops_on_standard_input(demo: Demo) -> None:
     done = run_kcovdbg(*words, input=text, status=0)
     lines = done.stdout.splitlines()
     given = text.splitlines()
-    exact, call = locate(demo, start + 5, start + 4)
+    exact, call = locate(demo)[start + 5], locate(demo)[start + 4]
     assert re.findall(r"(\w+\.[ch]:\d+)", lines[0])[0] == exact
     assert re.findall(r"(\w+\.[ch]:\d+)", lines[2])[0] == call
     assert lines[0].startswith(f"[   12.3][ T101] RIP: 0010:{FUNCTION} (")
@@ -230,7 +239,7 @@ LOGS = {
 )
 def test_logs(demo: Demo, text: str, encode: Callable[[str], bytes], tmp_path: Path) -> None:
     start, size = find_function(demo)
-    (call,) = locate(demo, start + 4)
+    call = locate(demo)[start + 4]
     given = text.format(FUNCTION, size)
     done = run_kcovdbg("-s", demo.vmlinux, "sym", "-", input=encode(given), text=False, status=0)
     shown = re.sub(r"\\x1b\[[0-9;]*[mK]", "", done.stdout.decode())
@@ -277,9 +286,8 @@ def test_a_warning_that_is_a_call(demo: Demo) -> None:
     return address.
     """
     start, size = find_function(demo)
-    offsets = range(1, size)
-    exact = dict(zip(offsets, locate(demo, *(start + offset for offset in offsets)), strict=True))
-    offset = next(offset for offset in offsets[1:] if exact[offset] != exact[offset - 1])
+    exact = {address - start: found for address, found in locate(demo).items()}
+    offset = next(offset for offset in range(2, size) if exact[offset] != exact[offset - 1])
     for place in (exact[offset], exact[offset - 1]):
         line = f"WARNING: CPU: 1 PID: 6 at kernel/{place} {FUNCTION}+{offset:#x}/{size:#x}"
         done = run_kcovdbg("-s", demo.vmlinux, "sym", "-", input=line, status=0)
