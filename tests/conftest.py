@@ -35,6 +35,10 @@ _FOLDERS = {
 }
 os.environ.update({name: folder.name for name, folder in _FOLDERS.items()})
 
+# drgn reads debug info with as many threads as there are processors. Those that wait for another
+# would take the processor from it where other tests run.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 _ROOT = Path(__file__).parents[1]
 Item = TypeVar("Item")
 SHARE = 12
