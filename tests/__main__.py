@@ -19,10 +19,12 @@ from tests import machine
 
 ROOT = Path(__file__).parents[1]
 PYTEST = (sys.executable, "-m", "pytest")
-# Two workers, as many as a small machine has cores; a larger one does not need more.
+# As many workers as a small machine has cores; a larger one does not need more.
 PARALLEL = ("-n", "2")
-BY_FILE = (*PARALLEL, "--dist", "loadfile")
-
+# One more, as one of them waits for a guest, a terminal or a browser most of the time. By files, as
+# the tests of one share packages, a cache or a guest; in order, as the lab's take longest: at the
+# end there are short files for all workers.
+BY_FILE = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
 
 # Only the tests that failed in the latest run, one at a time.
 FAILED = ("--last-failed", "--last-failed-no-failures", "none", "-n", "0")
@@ -45,15 +47,9 @@ STEPS = (
         "unit, native and fuzz tests",
         (*PYTEST, *PARALLEL, "tests/unit", "tests/native", "tests/fuzz"),
     ),
-    # These by files, as the tests of one share packages, a cache or a guest.
     Step(
-        "integration tests",
-        (*PYTEST, *BY_FILE, "tests/integration", "--ignore", "tests/integration/gdb"),
-        has_second_try=True,
-    ),
-    Step(
-        "the lab and GDB",
-        (*PYTEST, *BY_FILE, "-m", "not bench", "tests/lab", "tests/integration/gdb"),
+        "the lab, GDB and integration tests",
+        (*PYTEST, *BY_FILE, "-m", "not bench", "tests/lab", "tests/integration"),
         has_second_try=True,
     ),
 )
