@@ -21,9 +21,9 @@ ROOT = Path(__file__).parents[1]
 PYTEST = (sys.executable, "-m", "pytest")
 # As many workers as a small machine has cores; a larger one does not need more.
 PARALLEL = ("-n", "2")
-# One more, as one of them waits for a guest, a terminal or a browser most of the time. By files, as
-# the tests of one share packages, a cache or a guest; in order, as the lab's take longest: at the
-# end there are short files for all workers.
+# By files, as the tests of one share packages, a cache or a guest. One worker more, as they wait for
+# guests and terminals. In the order of names: by default, files with few tests come last, which are
+# those that take minutes, and one worker is left with the last of them.
 BY_FILE = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
 
 # Only the tests that failed in the latest run, one at a time.
@@ -48,8 +48,13 @@ STEPS = (
         (*PYTEST, *PARALLEL, "tests/unit", "tests/native", "tests/fuzz"),
     ),
     Step(
-        "the lab, GDB and integration tests",
-        (*PYTEST, *BY_FILE, "-m", "not bench", "tests/lab", "tests/integration"),
+        "integration tests",
+        (*PYTEST, *BY_FILE, "tests/integration", "--ignore", "tests/integration/gdb"),
+        has_second_try=True,
+    ),
+    Step(
+        "the lab and GDB",
+        (*PYTEST, *BY_FILE, "-m", "not bench", "tests/lab", "tests/integration/gdb"),
         has_second_try=True,
     ),
 )

@@ -61,7 +61,7 @@ def check_cost(prepare: Prepare, start: int = 64) -> None:
             size *= 2
         _check_time(prepare, size)
     # Small inputs are read at once, larger ones in pieces.
-    size = min(4 * size, _MOST)
+    size = min(2 * size, _MOST)
     many = _measure_memory(prepare, 2 * size)
     if many < _SMALL:
         return
