@@ -155,12 +155,17 @@ def name_path(error: OSError, path: str | os.PathLike[str]) -> OSError:
     return OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path))
 
 
-def suggest(word: str, known: Iterable[str]) -> str | None:
-    """Return a hint with the known words that are similar to a word, or None."""
+def find_similar(word: str, known: Iterable[str]) -> list[str]:
+    """Return the known words that are similar to this one, at most three."""
     import difflib
 
     known = tuple(known)
     longer = [name for name in known if len(word) >= 2 and name.startswith(word)]
     similar = difflib.get_close_matches(word, known, n=3, cutoff=0.65)
-    near = list(dict.fromkeys((*longer, *similar)))
-    return f"did you mean {' or '.join(near[:3])}?" if near else None
+    return list(dict.fromkeys((*longer, *similar)))[:3]
+
+
+def suggest(word: str, known: Iterable[str]) -> str | None:
+    """Return a hint with the known words that are similar to a word, or None."""
+    near = find_similar(word, known)
+    return f"did you mean {' or '.join(near)}?" if near else None

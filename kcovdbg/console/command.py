@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 from kcovdbg.console.argument import SEPARATOR, Argument, Count, Value, convert
 from kcovdbg.console.column import RowType
 from kcovdbg.console.renderable import Renderable
-from kcovdbg.errors import WordError, suggest
+from kcovdbg.errors import WordError, find_similar, suggest
 
 CommandResult: TypeAlias = Renderable | Iterable[Renderable] | None
 """The result of a handler, to be shown."""
@@ -390,12 +390,32 @@ def _only_help(words: Sequence[str]) -> Namespace:
     )
 
 
+# Options of other programs, and those that do the same here.
+_FOREIGN_OPTIONS: Final = {
+    **dict.fromkeys(("last", "end", "bottom"), ("--tail", "-n")),
+    **dict.fromkeys(("first", "head", "top", "limit", "lines", "count", "number"), ("-n",)),
+}
+
+
+def suggest_option(name: str, known: Iterable[str]) -> str | None:
+    """Return a hint with the known options that an unknown one may mean, None where there are
+    none.
+    """
+    # Each has the dashes.
+    names = {option.lstrip("-"): option for option in known}
+    plain = name.lstrip("-")
+    near = [names[similar] for similar in find_similar(plain, names)]
+    foreign = [option for option in _FOREIGN_OPTIONS.get(plain, ()) if option in names.values()]
+    meant = foreign or near
+    return f"did you mean {' or '.join(meant)}?" if meant else None
+
+
 def _refuse(command: Command, word: str) -> WordError:
     if word.startswith("-") and word != "-":
         options = (option.names for option in command.options if option.is_option)
         name = word.split("=", 1)[0]
         problem = f"unknown option '{name}'"
-        hint = suggest(name, list(chain.from_iterable(options)))
+        hint = suggest_option(name, chain.from_iterable(options))
     else:
         problem = f"unexpected argument '{word}'"
         hint = FOREIGN_WORDS.get(word)

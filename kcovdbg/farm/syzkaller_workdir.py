@@ -176,6 +176,7 @@ def find_manager(name: str, named: Sequence[str] = ()) -> Manager:
         raise UsageError(
             f"syzkaller: no workdir in '{name}'",
             hint="give a manager's working directory or configuration",
+            wrong_file=str(path),
         )
     for workdir in _resolve(path, settings["workdir"]):
         if is_folder(workdir / CRASHES):
@@ -447,11 +448,13 @@ def _read_configuration(path: Path, *, owned: bool = False) -> dict[str, Any]:
         raise UsageError(
             f"syzkaller: '{path}' is not a manager's configuration: {error}",
             hint="give a manager's working directory",
+            wrong_file=str(path),
         ) from None
     if not isinstance(settings, dict):
         raise UsageError(
             f"syzkaller: '{path}' is not a manager's configuration",
             hint="give a manager's working directory",
+            wrong_file=str(path),
         )
     return settings
 

@@ -100,7 +100,8 @@ class WorkdirReader:
             kind = KcovdbgError
             if answer["is_usage"]:
                 kind = UsageError
-            raise kind(answer["error"][:_MAX_ERROR], hint=answer["hint"])
+            said = answer["error"][:_MAX_ERROR]
+            raise kind(said, hint=answer["hint"], wrong_file=answer["wrong_file"])
         result: dict[str, Any] = answer["result"]
         return result
 

@@ -88,9 +88,15 @@ def _answer(name: str, arguments: list[Any]) -> dict[str, object]:
         with hold_memory("the work directory"), reading("the work directory"):
             return {"result": _FUNCTIONS[name](*arguments)}
     except KcovdbgError as error:
-        return {"error": str(error), "hint": error.hint, "is_usage": isinstance(error, UsageError)}
+        return {
+            "error": str(error),
+            "hint": error.hint,
+            "wrong_file": error.wrong_file,
+            "is_usage": isinstance(error, UsageError),
+        }
     except OSError as error:
-        return {"error": error.strerror or str(error), "hint": None, "is_usage": False}
+        said = error.strerror or str(error)
+        return {"error": said, "hint": None, "wrong_file": None, "is_usage": False}
 
 
 def main() -> int:

@@ -7,11 +7,12 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from kcovdbg.console.argument import Argument, Count, Value, convert
-from kcovdbg.console.command import FOREIGN_WORDS, CommandTable, add_argument
+from kcovdbg.console.command import FOREIGN_WORDS, CommandTable, add_argument, suggest_option
 from kcovdbg.console.terminal import Color
 from kcovdbg.errors import KcovdbgError, UsageError, WordError, suggest
 from kcovdbg.limits import parse_limit
@@ -265,8 +266,8 @@ def _find_command(arguments: Sequence[str], commands: CommandTable) -> int:
 
 def _refuse_option(word: str) -> UsageError:
     name = word.split("=", 1)[0]
-    hint = suggest(name, [name for option in OPTIONS for name in option.names]) or _HINT
-    return UsageError(f"unknown option '{name}'", hint=hint)
+    known = chain.from_iterable(option.names for option in OPTIONS)
+    return UsageError(f"unknown option '{name}'", hint=suggest_option(name, known) or _HINT)
 
 
 class _SortedPaths(NamedTuple):

@@ -8,7 +8,7 @@ import platform
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcovdbg.abi import record
@@ -115,7 +115,12 @@ def make_buffer(name: str, found: PcFile, kernel: TraceKernel) -> Buffer:
     words = found.words
     file_words: array[int] | None = found.words
     remarks: list[str] = []
-    if found.modules:
+    of_functions = _find_functions(found, kernel)
+    if of_functions is not None:
+        words, remarks = _locate_places(name, of_functions, kernel)
+        remarks.append("offsets of functions are decimal, as bpftrace prints them")
+        file_words = None
+    elif found.modules:
         words = _add_bases(name, found, kernel)
     elif found.places:
         words, remarks = _locate_places(name, found, kernel)
@@ -161,6 +166,32 @@ def _find_order(words: Sequence[int]) -> Order:
     return Order(False, "its PCs are sorted, as in a set")
 
 
+def _find_functions(found: PcFile, kernel: TraceKernel) -> PcFile | None:
+    """Return a list of functions with decimal offsets by its places: it looks like one of modules
+    with hexadecimal ones. Return None for any other list.
+    """
+    if not found.modules:
+        return None
+    if any(module.base or kernel.find_base(module.name) for module in found.modules):
+        return None
+    from kcovdbg.records.oops_words import find_code_words
+
+    places: dict[CodeWord, int] = {}
+    words = array("Q")
+    for offset, module in zip(found.words, found.module_of, strict=True):
+        digits = f"{offset:x}"
+        place = None
+        if digits.isdecimal():
+            place = next(iter(find_code_words(f"{found.modules[module].name}+{digits}")), None)
+        if place is None:
+            return None
+        words.append(places.setdefault(place._replace(span=(0, 0)), len(places)))
+    located = chain.from_iterable(map(kernel.find_places, places))
+    if all(one.pc is None for one in located):
+        return None
+    return found._replace(words=words, modules=(), places=tuple(places))
+
+
 def _add_bases(name: str, found: PcFile, kernel: TraceKernel) -> array[int]:
     """Return the words of a file with offsets as addresses."""
     bases: list[int] = []
@@ -170,7 +201,7 @@ def _add_bases(name: str, found: PcFile, kernel: TraceKernel) -> array[int]:
         if not base:
             hint = "name the kernel: -s VMLINUX, or a dump in which the module is loaded"
             if "." not in module.name:
-                hint += f"; of a function, its offset has 0x: {module.name}+0x15"
+                hint += "; offsets of a function have 0x, or are decimal"
             raise KcovdbgError(
                 f"{name.removeprefix('file:')}: unknown where '{module.name}' is loaded, which "
                 f"its offsets count from",

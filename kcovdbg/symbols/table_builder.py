@@ -209,10 +209,13 @@ def make_table(
     maker = _make_block_maker(code, symbols, reader)
     if not rows.pcs and maker is None:
         # With blocks a kernel without KCOV has what lists of executed addresses need.
-        why = ""
         if code.header.machine not in ARCHITECTURES:
-            why = f" for {code.header.machine_name}, whose calls are unknown"
-        raise CapabilityError(f"{code.name}: no coverage points{why}", hint=NO_POINTS_HINT)
+            raise CapabilityError(
+                f"{code.name}: calls of {code.header.machine_name} are unknown, and so are its "
+                f"coverage points",
+                hint="top and sym name PCs of any machine without them",
+            )
+        raise CapabilityError(f"{code.name}: no coverage points", hint=NO_POINTS_HINT)
     located = locator.finish()
     chains = _locate_rows(rows, points.jumps, addresses, located.chains, locator.locations)
     _require_lines(elf, chains)

@@ -149,6 +149,8 @@ ERRORS = (
     ("taks", "'taks'", 0, "did you mean tasks?"),
     ("xyzzy", "'xyzzy'", 0, "help lists the commands"),
     ("tasks --jsn", "'--jsn'", 6, "did you mean --json or --jsonl?"),
+    ("buffer 38 --last 5", "'--last'", 10, "did you mean --tail or -n?"),
+    ("top 38 --limit=5", "'--limit'", 7, "did you mean -n?"),
     ("objects ff zz", "'zz'", 11, "objects"),
     ("info 1 ", "'1'", 5, "usage: info"),
     ("saved 1", "saved", 6, "usage: saved"),

@@ -392,6 +392,11 @@ def test_a_process_reads_the_same(workdir):
         assert (texts.program, texts.is_last) == ("sync()", False)
         with pytest.raises(KcovdbgError):
             reader.find(str(workdir / "absent"), ())
+        (workdir / "pcs").write_text("0xffffffff81000000\n")
+        with pytest.raises(KcovdbgError) as caught:
+            reader.find(str(workdir / "pcs"), ())
+        # Its kind is named where the error is shown.
+        assert caught.value.wrong_file == str(workdir / "pcs")
         with pytest.raises(KcovdbgError):
             reader.read_dump_log(workdir / "absent", 1, "x")
 

@@ -10,10 +10,12 @@ import struct
 import pytest
 
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.location import Location
 from kcovdbg.records.pc_file import NotATraceError, read_pc_file
 from kcovdbg.records.pc_list import TraceKernel
 from kcovdbg.records.pc_options import PcFormat
 from kcovdbg.records.trace_reader import read_trace
+from kcovdbg.records.written_locations import WrittenLocation
 
 PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(12)]
 HEX = "".join(f"{pc:#x}\n" for pc in PCS)
@@ -339,6 +341,27 @@ def test_functions_of_modules_and_without_a_size():
     for text in ("vmlinux+0x1a2b3c\next4.ko+0x40\n", "vmlinux+1a2b3c\n"):
         assert read(text).modules
         assert not read(text).places
+
+
+def test_functions_with_decimal_offsets(tmp_path):
+    """As bpftrace prints a stack; of functions that the kernel does not have, they are a module's,
+    and so are hexadecimal ones.
+    """
+    functions = {"vfs_read": BASE, "ksys_read": BASE + 0x1000}
+
+    def find_places(place):
+        start = functions.get(place.function)
+        pc = None if start is None else start + place.offset
+        return [WrittenLocation(place, pc, pc, Location(pc or 0, ()))]
+
+    kernel = TraceKernel(find_places=find_places)
+    path = tmp_path / "stack"
+    path.write_text("@[\n    vfs_read+21\n    ksys_read+153\n]: 3\n")
+    assert list(read_trace(path, kernel).words) == [BASE + 21, BASE + 0x1000 + 153]
+    for text in ("vfs_read+1f\n", "ext4+21\n"):
+        path.write_text(text)
+        with pytest.raises(KcovdbgError):
+            read_trace(path, kernel)
 
 
 DRCOV = "DRCOV VERSION: 2\nDRCOV FLAVOR: kcov\n"

@@ -447,6 +447,18 @@ def test_machines_whose_relocations_are_unknown(folder, tmp_path):
         PlacedModule(tmp_path / "module.ko", PLACES)
 
 
+def test_a_machine_whose_calls_are_unknown(folder, tmp_path):
+    """Its machine is why no point is known, whatever KCOV is."""
+    data = bytearray((folder / "image").read_bytes())
+    # EM_MIPS
+    data[18] = 8
+    (tmp_path / "image").write_bytes(data)
+    with ElfFile(tmp_path / "image") as elf, pytest.raises(CapabilityError) as caught:
+        make_table(elf)
+    assert "mips" in str(caught.value)
+    assert "CONFIG_KCOV" not in caught.value.hint
+
+
 def test_damaged_relocations_and_sections(folder, tmp_path):
     """A module comes from elsewhere: what is no address or symbol is damage."""
     data = (folder / "module.ko").read_bytes()
