@@ -356,8 +356,9 @@ def test_functions_with_decimal_offsets(tmp_path):
 
     kernel = TraceKernel(find_places=find_places)
     path = tmp_path / "stack"
-    path.write_text("@[\n    vfs_read+21\n    ksys_read+153\n]: 3\n")
-    assert list(read_trace(path, kernel).words) == [BASE + 21, BASE + 0x1000 + 153]
+    path.write_text("@[\n    vfs_read+21\n    ksys_read+153\n    vfs_read+32\n]: 3\n")
+    words = read_trace(path, kernel).words
+    assert list(words) == [BASE + 21, BASE + 0x1000 + 153, BASE + 32]
     for text in ("vfs_read+1f\n", "ext4+21\n"):
         path.write_text(text)
         with pytest.raises(KcovdbgError):
