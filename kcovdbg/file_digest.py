@@ -56,20 +56,20 @@ class UnchangingFile(NamedTuple):
 
 @contextlib.contextmanager
 def open_unchanging(path: PathName) -> Iterator[UnchangingFile]:
-    """Open a file and its digest for the time of a block; if others can write the file, or it has
-    just changed, open a copy.
+    """Open a file for a block, with its digest. If others can write the file, or it has just
+    changed, open a copy.
 
-    The block reads the bytes of the digest, whatever others do to the file meanwhile. If the user
-    changes it, :meth:`UnchangingFile.is_unchanged` says so.
+    The block so reads the bytes of the digest, even if others change the file meanwhile. If the
+    user changes it, :meth:`UnchangingFile.is_unchanged` says so.
 
-    :raises OSError: when it cannot be read or copied, or is no regular file.
+    :raises OSError: when the file cannot be read or copied, or is no regular file.
     """
     with open_input(path) as file:
         status = os.fstat(file.fileno())
         if _is_private(status) and _is_settled(status):
             yield UnchangingFile(file, _find_digest(file), _name_state(status))
             return
-        # Loaded where they are needed, as most digests are known.
+        # Imported here, because most digests are known.
         import tempfile
 
         with tempfile.TemporaryFile(prefix="kcovdbg-") as temporary:

@@ -174,7 +174,7 @@ def kcov_task_state(task: Object) -> Task:
 
 
 def kcov_references(kcov: Object) -> tuple[Reference, ...]:
-    """Return the references to an object; those that the kernel counts have ``counts == 1``.
+    """Return the references to an object. A reference that the kernel counts has ``counts == 1``.
 
     :param kcov: ``struct kcov *``
     """

@@ -106,7 +106,7 @@ def parse_limit(name: str, text: str) -> int:
 
 
 def set_limits(values: Mapping[str, int]) -> None:
-    """Set limits for this process and those that it starts; others keep their values."""
+    """Set limits for this process and its children. Limits without a new value stay as they are."""
     if values:
         os.environ[VARIABLE] = " ".join(
             f"{name}={value}" for name, value in {**_read_environment(), **values}.items()
@@ -248,7 +248,7 @@ def hold_memory(subject: str) -> Iterator[None]:
 
 def allocated_memory() -> int:
     """Return the bytes of this process that RLIMIT_DATA counts."""
-    # Documentation/filesystems/proc.rst: the sixth number has the stack as well.
+    # Documentation/filesystems/proc.rst: the sixth number includes the stack.
     return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
 
 

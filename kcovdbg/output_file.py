@@ -345,7 +345,7 @@ def write_files(
 
 
 def _rename_all(folder: int, names: Sequence[tuple[str, str]]) -> None:
-    """Rename files, the last one last; on failure, put back those that they replaced."""
+    """Rename files, in order; on failure, restore the files that they replaced."""
     rename = partial(os.rename, src_dir_fd=folder, dst_dir_fd=folder)
     older: dict[str, str] = {}
     placed: list[str] = []

@@ -2,7 +2,7 @@
 """The directories in which the user keeps files, and the only reader of the variables that name
 them.
 
-Root, as with ``sudo -E``, uses none that another user can write: who can write there could plant
+Root, as with ``sudo -E``, uses no directory that another user can write: that user could plant
 links, tables and settings.
 """
 
@@ -34,8 +34,8 @@ class UserFolder(NamedTuple):
 
 
 def find_user_folder(kind: str, environment: Mapping[str, str] = os.environ) -> UserFolder:
-    """Return the directory for kcovdbg's files. Root does not use one that others can write, but
-    the one in root's home.
+    """Return the directory for kcovdbg's files. Root does not use a directory that others can
+    write, but the one in root's home.
 
     :param kind: ``cache``, ``config`` or ``state``.
     """
@@ -58,7 +58,7 @@ def find_user_folder(kind: str, environment: Mapping[str, str] = os.environ) -> 
 
 
 def make_folder(folder: Path) -> None:
-    """Make a directory of the user's, and those that it is in, for the user alone, whatever the
+    """Make a directory and its parents, accessible to the user only, whatever the
     umask is.
 
     :raises OSError: when it cannot be made.
@@ -83,8 +83,8 @@ def find_temporary_folder() -> UserFolder:
 
 
 def find_stranger(path: Path, *, may_be_sticky: bool = False) -> str | None:
-    """Return who but root could replace a directory or write to it; None for nobody, and always for
-    other users than root.
+    """If this process is root's, return the name of a user who could replace a directory or write
+    to it.
 
     :param may_be_sticky: accept a directory that is open to all if only owners can remove their
         files.
@@ -133,8 +133,8 @@ def find_home(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def _find_home() -> str:
-    """Return the home directory of the user that this process runs as, whatever ``HOME`` says;
-    empty where there is none.
+    """Return the home directory of the process's user, without regard to ``HOME``; empty if there
+    is none.
     """
     try:
         return pwd.getpwuid(os.geteuid()).pw_dir
@@ -143,10 +143,10 @@ def _find_home() -> str:
 
 
 def is_home(folder: Path) -> bool:
-    """Return whether a directory is a home directory of this user or holds one: it has other files
-    than those of one project.
+    """Return whether a directory is a home directory of this user, or has one below it: its files
+    do not belong to one project.
 
-    :param folder: without links.
+    :param folder: a path without links.
     """
     homes = [os.path.realpath(home) for home in (os.environ.get("HOME"), _find_home()) if home]
     return folder == Path("/") or any(Path(home).is_relative_to(folder) for home in homes)
@@ -160,8 +160,8 @@ def expand_user(path: str | os.PathLike[str]) -> Path:
 
 
 def find_debuginfod_cache() -> Path | None:
-    """Return the directory in which debuginfod's client keeps files; None where root would use that
-    of another user.
+    """Return the directory in which debuginfod's client keeps files; None if root would use another
+    user's directory.
     """
     named = os.environ.get("DEBUGINFOD_CACHE_PATH")
     base = os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME") or "/") / ".cache"

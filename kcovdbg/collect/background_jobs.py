@@ -88,7 +88,7 @@ class BackgroundJob:
 
     @property
     def status(self) -> int | None:
-        """Exit status of ``collect``, which is that of its command; None while it runs."""
+        """Exit status of ``collect`` and of its command; None while it runs."""
         status = self._process.poll()
         # A negative status is the signal that ended it.
         if status is not None and status < 0:

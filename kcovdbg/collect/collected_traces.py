@@ -247,7 +247,7 @@ def calls_table(
             own = [*filter(is_wanted, own_pcs)]
             if own or wanted.passes_all:
                 distinct = dict.fromkeys(own)
-                # All frames: users look for inlined functions as well.
+                # The names of all frames: users also look for inlined functions.
                 functions: dict[str, None] = {}
                 for pc in distinct:
                     functions |= dict.fromkeys(reversed(functions_of(pc)))

@@ -167,9 +167,9 @@ def _find_holder(context: Context, handle: int) -> str | None:
 
 
 def _collect(context: Context, args: Namespace, request: Request) -> tuple[Collected, list[str]]:
-    """Run the command; with ``--grow`` again with larger buffers until they suffice.
+    """Run the command; with ``--grow``, run it again with larger buffers until none is full.
 
-    :return: what was collected, and remarks on full buffers.
+    :return: the coverage, and remarks on full buffers.
     """
     from kcovdbg.collect.command_run import collect_command
 
@@ -212,7 +212,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         if args.repeat is not None:
             runs.add(traces.count_run(collected))
         if collected.status > 128:
-            # A signal ended it, most likely C-c, which is meant for the remaining runs as well.
+            # A signal ended the run, most likely C-c: it also ends the remaining runs.
             break
     if collected.remote is not None and collected.common_handle:
         remarks.append(f"common handle: {handles.decode_handle(collected.common_handle)}")

@@ -139,7 +139,7 @@ class Trace:
     ) -> None:
         self._check_thread("end")
         kcov, mode, lib = self._kcov, self._enable, self._lib
-        # The count comes first: the calls that follow are recorded as well.
+        # Read the count first, because the calls below are also recorded.
         count = lib.kcovdbg_count(kcov, kcov.area, mode.count_at)
         edges = lib.kcovdbg_count(kcov, kcov.second, 0) if mode.second else 0
         error = lib.kcovdbg_disable(kcov)

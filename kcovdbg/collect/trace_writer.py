@@ -65,11 +65,10 @@ def make_header(
     """Return the content of a buffer's side file.
 
     :param pid: process ID; the buffer has the thread ID.
-    :param modules: the loaded modules, of which those with records are named; None if they are
-        unknown, as they are without the KASLR offset.
+    :param modules: the loaded modules; the side file names those with records. None if they are
+        unknown, as without the KASLR offset.
     """
-    # The kernel's mode may not determine the format of the records: a flag beside it may, or a
-    # guess.
+    # The kernel's mode may not determine the format of the records: it can depend on a flag.
     mode = buffer.mode
     if mode is not None and table.codec_of_trace(mode) != buffer.encoding.codec:
         mode = table.mode_of_codec(buffer.encoding.codec) or mode

@@ -22,8 +22,8 @@ def _run(context: Context, args: Namespace) -> Lines | None:
     if args.arguments == ["--path"]:
         return text_lines(str(find_gdb_script()))
     program = os.environ.get("GDB", "gdb")
-    # An early command runs before any file is loaded, and leaves the rest of GDB's command line as
-    # it is.
+    # With -ix and -iex, the commands run before any file is loaded, and the user's own words can
+    # follow on GDB's command line.
     target = context.workspace.frontend.find_gdb_arguments()
     load = ["-ix", str(find_gdb_script()), "-iex", "python __import__('kcov_show').announce()"]
     command = [program, *load, *target, *args.arguments]

@@ -48,7 +48,7 @@ _SHOWN: Final = (
 
 
 def _find_shown() -> Iterator[str]:
-    """Yield the keys that are shown; a field of a posted series follows the one that it names."""
+    """Yield the keys that are shown. A field of a posted series follows the key that it names."""
     for key in _SHOWN:
         yield key
         yield from (field.name for field in object_fields() if field.after == key)

@@ -123,7 +123,7 @@ def _matches(task: Task, wanted: str) -> bool:
 
 
 def _with_state(context: Context, sessions: Mapping[int, object]) -> Sequence[Task]:
-    """Return the tasks with KCOV state, and those that only a device of a posted series collects
+    """Return the tasks with KCOV state, and tasks that only a device of a posted series collects
     into.
     """
     state = context.state(Part.TASKS)

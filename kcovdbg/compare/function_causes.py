@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Find out why one build recorded nothing of a function that the other build executed."""
+"""Find out why one build recorded no point of a function that the other build executed."""
 
 from __future__ import annotations
 
@@ -27,36 +27,33 @@ from kcovdbg.records.line_states import CodeLine, LineState, TraceRecords, make_
 from kcovdbg.symbols.build_option import BuildOptions
 
 _CODE_SUFFIXES: Final = (".c", ".S", ".rs")
-# Limit for files that are looked up to see whether a source tree is at hand.
+# Limit for the files that are looked up to see whether there is a whole source tree.
 _MOST_LOOKUPS: Final = 8
 
 
 class Absence(str, Enum):
-    """Why a build recorded nothing of a function."""
+    """Why a build recorded no point of a function."""
 
     NOT_REACHED = "not-reached"
-    """It has points of the function, and executed none of its code."""
+    """The function has points, and was not executed."""
     UNRECORDED = "unrecorded"
-    """It has points of the function, and executed code of it where it has none: that follows from
-    other records.
-    """
+    """Other records show that code of the function without points was executed."""
     UNKNOWN = "unknown"
-    """It has points of the function, and recorded none of them: whether it executed code of it does
-    not follow from the others.
+    """The function has points, and other records do not show whether other code of it was executed.
     """
     RENAMED = "renamed"
-    """A function of another name has the text."""
+    """A function with another name has the function's text."""
     NOT_INSTRUMENTED = "not-instrumented"
-    """It has the function without points."""
+    """The function has no points."""
     NOT_BUILT = "not-built"
-    """Its image has no code of the file."""
+    """The image has no code of the file."""
     GONE = "gone"
-    """Its source has no such function."""
+    """The source has no such function."""
     NEW = "new"
-    """The same of the left build: the function came later."""
+    """The left build's source has no such function yet."""
     NO_POINT = "no-point"
-    """It has no point of the function, which may be inlined or left out; or its source is not at
-    hand.
+    """The build has no point of the function: it may be inlined or left out, or the source is
+    missing.
     """
 
 
@@ -77,9 +74,9 @@ class FunctionCause(NamedTuple):
 
 
 class CauseFinder:
-    """Finds why a build recorded nothing of a function.
+    """Find out why a build recorded no point of a function.
 
-    :param builds: the builds of the left side and of the right one.
+    :param builds: the left build and the right build.
     :param comparison: the comparison of these builds.
     :param traces: all of each side.
     """

@@ -277,7 +277,7 @@ def _parse_buffer_name(word: str) -> str:
     return word
 
 
-# The functions that read values, and what those read.
+# Kind of a value -> its parser, and a noun for messages.
 _READERS: Final[Mapping[Value, tuple[Callable[[str], Any], str]]] = {
     Value.ADDRESS: (parse_address, "an address"),
     Value.PC: (parse_address, "an address"),

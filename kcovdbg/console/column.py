@@ -118,7 +118,7 @@ WORDS: Final = ValueKind(
     lambda value: [None if word is None else hex(word) for word in value],
     schema={"type": "array", "items": {"anyOf": [_HEX, {"type": "null"}]}},
 )
-"""Several words, null for those that are unknown."""
+"""Several words; an unknown word is null."""
 ADDRESSES: Final = ValueKind(
     "addresses",
     lambda value: ", ".join(map(hex, value)),
@@ -204,7 +204,7 @@ class Column:
     """When its value in JSON is null; with a meaning, None for never."""
     unit: str = ""
     members: tuple[Column, ...] | None = None
-    """The members that a structure may have; JSON has those that are there."""
+    """The members that a structure may have. JSON leaves out members that a value lacks."""
 
     @property
     def heading(self) -> str:

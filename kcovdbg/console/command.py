@@ -184,7 +184,7 @@ _ANSWERS: Final = (
     ("break", "catch stops a kernel at a wrong write; for breakpoints: gdb"),
     ("continue c", "resume lets a kernel go on that kcovdbg has stopped"),
 )
-"""Commands of crash(8), of GDB and of former versions, and what answers their question here."""
+"""Commands of crash(8), of GDB and of former versions, and hints at kcovdbg's own."""
 FOREIGN_WORDS: Final[Mapping[str, str]] = {
     word: answer for words, answer in _ANSWERS for word in words.split()
 }
@@ -224,20 +224,20 @@ class CommandTable:
         return iter(self._commands)
 
     def __contains__(self, name: object) -> bool:
-        # Paths are no names.
+        # A path is no name of a command.
         if not isinstance(name, str) or "/" in name:
             return False
         return self._load(name) is not None or name in self._by_name
 
     def find(self, name: str) -> Command:
-        """Return the command with this name or alias, or the only one whose name begins so.
+        """Return the command with a name or alias, or the only command whose name begins so.
 
-        :raises WordError: when there is none, or more than one.
+        :raises WordError: when there is no such command, or more than one.
         """
         loaded = self._load(name) or self._by_name.get(name)
         if loaded is not None:
             return loaded
-        # The prefix of a name goes before that of an alias, which help shows second.
+        # A beginning of a name has precedence over one of an alias.
         names = (command.name for command in self._commands)
         for known in (names, self._by_name):
             matching = [text for text in known if name and text.startswith(name)]
@@ -317,7 +317,7 @@ def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
     :raises WordError: when they are wrong.
     """
     parser = make_parser(command)
-    # Help is shown even where other words are wrong or missing.
+    # Show help even if other words are wrong or missing.
     own = words[: words.index("--")] if "--" in words else words
     if not command.takes_rest and ("--help" in own or "-h" in own):
         return _only_help(own)
@@ -325,7 +325,7 @@ def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
         if words and words[0] in ("-h", "--help"):
             return _only_help(())
         if all(argument.takes_rest for argument in command.arguments):
-            # Every word is for another program, options included.
+            # All words are for another program, including options.
             rest = _without_separator(words)
             return Namespace(**common_defaults() | {command.arguments[0].attribute: rest})
         args, extra = parser.parse_known_args(words)
@@ -335,7 +335,7 @@ def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
                 setattr(args, argument.attribute, rest)
     else:
         if command.keeps_separator:
-            # argparse would take it as the end of the options and drop it.
+            # argparse would drop the separator as the end of options.
             words = [_KEPT_SEPARATOR if word == SEPARATOR else word for word in words]
         # Options may come between positional arguments.
         args, extra = parser.parse_known_intermixed_args(words)
@@ -364,7 +364,7 @@ def _check_required(command: Command, args: Namespace) -> None:
 
 
 def _without_separator(words: Sequence[str]) -> list[str]:
-    """Return another program's words without the ``--`` in front of them."""
+    """Return another program's words without the ``--`` before them."""
     if words and words[0] == SEPARATOR:
         words = words[1:]
     return list(words)
@@ -374,7 +374,7 @@ def _convert(command: Command, argument: Argument, word: str) -> Any:
     try:
         return convert(argument, word)
     except WordError as error:
-        # Words in the wrong order are the likeliest cause.
+        # The likeliest cause is a wrong order of words: show the usage.
         if error.hint is None and not argument.is_option:
             error.hint = f"usage: {command.usage}"
         raise

@@ -39,15 +39,18 @@ class Cursor(NamedTuple):
 
     context: CursorContext
     words: tuple[str, ...]
-    """The words before it, unquoted."""
+    """The words before the word, without quotes."""
     prefix: str
-    """The part of the word that was typed, unquoted."""
+    """The typed part of the word, without quotes."""
     column: int
     """Column of the word's first character."""
 
 
 def find_cursor(text: str) -> Cursor:
-    """Return the word at the end of a text, which is the line up to the cursor."""
+    """Return the word at the end of a text.
+
+    :param text: the line up to the cursor.
+    """
     words: list[str] = []
     context = CursorContext.WORD
     last: Piece | None = None
@@ -78,7 +81,7 @@ def find_cursor(text: str) -> Cursor:
 
 
 LIMIT: Final = 200
-"""Limit for a menu: a longer one is not read, and slow to draw."""
+"""Limit for the candidates in a menu. Nobody reads a longer one, and it is slow to draw."""
 _BUFFER_PREFIXES: Final = (
     Candidate("kcov:", "buffer of an object, by its address"),
     Candidate("area:", "buffer by its address"),
@@ -110,10 +113,11 @@ def find_candidates(cursor: Cursor, commands: CommandTable, index: Index) -> lis
 
 
 def complete_word(line: str, word: str, commands: CommandTable, index: Index) -> list[str]:
-    """Return the words that may replace the end of a line, for programs that replace only that end.
+    """Return the words that may replace the last word of a line, for another program that
+    completes.
 
-    :param line: up to the cursor.
-    :param word: the end of it that is replaced, as the program splits lines.
+    :param line: the line up to the cursor.
+    :param word: the last word, as the program splits lines; it may be only the end of ours.
     """
     cursor = find_cursor(line)
     typed = line[cursor.column :]
@@ -121,8 +125,8 @@ def complete_word(line: str, word: str, commands: CommandTable, index: Index) ->
         return []
     found = [entry.text for entry in find_candidates(cursor, commands, index)]
     head = len(typed) - len(word)
-    # The program types what its words have in common: words that begin otherwise would shorten the
-    # line.
+    # The program inserts the common beginning of the words. Words that do not begin with the typed
+    # part would make it shorter than that.
     first = [quote(text)[head:] for text in found if text.startswith(cursor.prefix)]
     if first or len(found) > 1 or head:
         return first
@@ -160,8 +164,8 @@ def _follow(
 ) -> tuple[Argument | None, tuple[str, ...]]:
     """Assign the words after a command's name to its arguments.
 
-    :return: the argument whose value comes next, and the words of the one that takes the rest of
-        the line, if it has begun.
+    :return: the argument whose value comes next, and if that argument takes the rest of the line,
+        its words so far.
     """
     positional = [argument for argument in command.arguments if not argument.is_option]
     pending: Argument | None = None
@@ -185,7 +189,9 @@ def _follow(
 
 
 def _positional(arguments: list[Argument], index: int) -> Argument | None:
-    """Return the positional argument of a word; one that takes many takes all that follow."""
+    """Return the positional argument of a word. An argument that takes several words takes all
+    words that follow.
+    """
     for number, argument in enumerate(arguments):
         if number == index or argument.count in (Count.ANY, Count.SOME, Count.REST):
             return argument
@@ -195,7 +201,7 @@ def _positional(arguments: list[Argument], index: int) -> Argument | None:
 def _command_names(prefix: str, commands: CommandTable) -> Iterator[Candidate]:
     for command in commands:
         for name in command.names:
-            # Do not offer aliases to those who do not know them.
+            # Offer an alias only when its beginning was typed.
             if name.startswith(prefix) and (prefix or name == command.name):
                 yield Candidate(name, command.summary)
 
@@ -246,7 +252,7 @@ def _values(
 
 
 def _columns(command: Command, prefix: str, *, in_text: bool) -> Iterator[Candidate]:
-    """Iterate over keys, or headings in text, that follow those before the last comma."""
+    """Iterate over the keys or headings of columns that are not before the last comma yet."""
     before, comma, typed = prefix.rpartition(",")
     given = before.split(",")
     for row_type in command.row_types:
@@ -270,14 +276,14 @@ def _buffers(prefix: str, index: Index) -> Iterator[Candidate]:
 
 
 def _files(prefix: str) -> Iterator[Candidate]:
-    """Iterate over files and directories, which end in a slash."""
+    """Iterate over files and directories; names of directories end with a slash."""
     start = prefix.rpartition("/")[2]
     head = prefix.removesuffix(start)
     try:
         with os.scandir(expand_user(head) if head else Path()) as scan:
             every = list(islice(scan, _DIRECTORY_SCAN))
     except (OSError, ValueError, RuntimeError):
-        # No such directory, not readable, or no such user.
+        # The directory is missing or unreadable, or there is no such user.
         return
     for entry in sorted(every, key=attrgetter("name")):
         name = entry.name
@@ -292,9 +298,9 @@ def _files(prefix: str) -> Iterator[Candidate]:
 
 
 def _programs(prefix: str) -> Iterator[Candidate]:
-    """Iterate over the programs in PATH, for a shell's command."""
+    """Iterate over the programs in PATH, for a shell command."""
     for folder in os.get_exec_path():
-        # The current directory is for those who type ./
+        # Programs of the current directory are typed with ./
         if not folder.startswith("/"):
             continue
         for entry in _files(f"{folder}/{prefix}"):

@@ -42,9 +42,7 @@ class Candidate(NamedTuple):
 
 
 def _is_part(typed: str) -> bool:
-    """Return whether a typed text is looked for inside words as well: numbers and short texts are
-    not.
-    """
+    """Return whether a typed text may also match inside of words: not a number or a short text."""
     return len(typed) >= _PART_LENGTH and not typed.isdecimal()
 
 
@@ -196,10 +194,10 @@ class Harvest:
         """The current index."""
 
     def refresh(self) -> None:
-        """Update the index, after a command.
+        """Update the index after a command.
 
-        Unreadable state is not offered; commands report why it is unreadable. An interrupt leaves
-        the index as it was.
+        The index lacks state that cannot be read; commands report why. After an interrupt, the old
+        index stays.
         """
         kept = [
             Candidate(name, escape(f"kept from {buffer.source}"))
@@ -235,7 +233,7 @@ class Harvest:
     def _find_objects(self, reader: StateReader, state: State) -> Iterator[Kcov]:
         latest = self._workspace.inputs.latest
         if latest is not None and "objects" in latest.recall().read:
-            # The next command is often about what the last one showed.
+            # The next command is often about objects in the last answer.
             yield from latest.recall().objects.values()
         if len(state.task_fields) <= _FEW_TASKS:
             yield from reader.read(Part.OBJECTS).objects.values()

@@ -20,7 +20,7 @@ _COUNTS: Final = ("record", " bits", "FULL", " shown")
 
 
 class RowCursor:
-    """A cursor in rows, some of which are on the screen."""
+    """A cursor in rows; the screen shows some of the rows."""
 
     rows: Sized
     row = 0

@@ -12,9 +12,10 @@ from kcovdbg.console.renderable import Line, Table, wrap_line
 from kcovdbg.console.text import elide, elide_start, pad, text_width
 
 _GAP: Final = "  "
-# Rows that determine the widths: a table of any length is written after so many.
+# Only so many rows determine the widths, so that a long table need not be read before it is
+# written.
 _SAMPLE: Final = 8192
-# Limit for notes on rows; further ones are counted.
+# Limit for notes on rows; further notes are counted.
 _MAX_NOTES: Final = 20
 _NEVER: Final = 1 << 30
 _BLANK: Final = frozenset({"", ABSENT})
@@ -22,7 +23,7 @@ _EMPTY: Final = _BLANK | {"0", "no", "none"}
 
 
 class _Notes:
-    """Notes on what could not be read of the rows."""
+    """Notes on unreadable parts of rows."""
 
     def __init__(self, table: Table) -> None:
         self._errors = table.errors
@@ -35,7 +36,7 @@ class _Notes:
             return
         for error in self._errors(row):
             line = error if self._label is None else f"{self._label(row)}: {error}"
-            # Several rows may be about one thing.
+            # Several rows may have the same problem.
             if line in self._lines:
                 continue
             if len(self._lines) < _MAX_NOTES:
@@ -109,17 +110,18 @@ def _row_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[Line]
     headings = zip(finishers, columns, strict=True)
     yield tuple(("header", finish(column.heading)) for finish, column in headings)
     style = _row_styler(columns)
-    known = zip(sample, ([row[index] for index in shown] for row in cells), strict=True)
-    further = ((row, [formatter(row) for formatter in formatters]) for row in rows)
+    sampled = zip(sample, ([row[index] for index in shown] for row in cells), strict=True)
+    others = ((row, [formatter(row) for formatter in formatters]) for row in rows)
+    # Where the last column begins.
     *before, _ = shown.values()
     indent = sum(before) + len(_GAP) * len(before)
     wraps = width is not None and room is not None and columns[-1].wraps
-    for row, texts in chain(known, further):
+    for row, texts in chain(sampled, others):
         finished = [finish(text) for finish, text in zip(finishers, texts, strict=True)]
         line = list(zip(style(row), finished, strict=True))
         if wraps:
-            *others, (last_style, last_text) = line
-            yield from wrap_line((*others, (last_style, last_text.rstrip(" "))), room, indent)
+            *start, (last_style, last_text) = line
+            yield from wrap_line((*start, (last_style, last_text.rstrip(" "))), room, indent)
         else:
             yield line
         notes.add(row)
@@ -131,7 +133,9 @@ def _row_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[Line]
 
 
 def _vertical_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[Line]:
-    """Yield the lines of a table with a line per value; of several rows, each under its number."""
+    """Yield the lines of a table with a line for each value. Rows of a table have a heading with
+    their number; a record has none.
+    """
     number = 0
     for number, row in enumerate(table.rows, 1):
         columns = table.text_columns
@@ -151,13 +155,13 @@ def _vertical_lines(table: Table, width: int | None, notes: _Notes) -> Iterator[
 
 
 def is_hidden(column: Column, row: Any) -> bool:
-    """Return whether a value of a record is not worth a line."""
+    """Return whether a record's value is empty and therefore not shown."""
     return column.hide_empty and column.formatter()(row) in _EMPTY
 
 
 def find_shown(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
-    """Return the indices of the columns that are not empty; the first one stays, so that rows can
-    be counted.
+    """Return the indices of the columns that are not empty. The first column is always shown, so
+    that rows can be counted.
     """
 
     def is_shown(index: int, column: Column) -> bool:
@@ -179,7 +183,7 @@ def _fit(
     :param may_shorten: whether to shorten columns before an important one is dropped.
     """
     left = dict(widths)
-    # A column that is not elastic is never shortened.
+    # Only elastic columns are shortened.
     minima = dict.fromkeys(left, _NEVER)
     for index in left:
         elastic = columns[index].elastic
@@ -205,13 +209,13 @@ def _fit(
 
 
 def _finisher(column: Column, width: int, gap: str, *, may_elide: bool) -> Callable[[str], str]:
-    """Return the function that pads a cell to its width, with the gap to the next column."""
+    """Return a function that pads a cell to its width and adds the gap to the next column."""
     right = column.kind.align_right
     if may_elide and column.elastic is not None and not (column.wraps and not gap):
         shorten = elide_start if column.kind is PATH else elide
         return lambda text: pad(shorten(text, width), width, right=right) + gap
 
-    # Called for every cell of a million rows: pad ASCII text, which is the most, right here.
+    # A table may have a million rows. Most texts are ASCII, which str pads faster than pad().
     if right:
         return lambda text: (
             (text.rjust(width) if text.isascii() else pad(text, width, right=True)) + gap
@@ -220,7 +224,7 @@ def _finisher(column: Column, width: int, gap: str, *, may_elide: bool) -> Calla
 
 
 def _row_styler(columns: Sequence[Column]) -> Callable[[Any], Sequence[str]]:
-    """Return the function from a row to its cells' style classes."""
+    """Return a function that returns the style classes of a row's cells."""
     styles = [column.cell_style for column in columns]
     constant = [style for style in styles if isinstance(style, str)]
     if len(constant) == len(styles):

@@ -128,7 +128,7 @@ def scroll_start(label: str) -> str:
 
 
 MAX_ROWS: Final = 2000
-"""Limit for the rows of a table; further ones are counted."""
+"""Limit for the rows of a table; further rows are counted."""
 
 
 def table_markup(table: Table, caption: str) -> Iterator[str]:

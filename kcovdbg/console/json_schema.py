@@ -134,7 +134,7 @@ def _keys_of_columns(columns: Sequence[Column], prefix: str) -> tuple[JsonKey, .
 
 
 def _find_meaning(column: Column, path: str) -> Meaning:
-    """Return the meaning of a key: that of the column, or else that of all commands."""
+    """Return the meaning of a key: from the column, or else from the table of all commands."""
     if column.meaning:
         return Meaning(column.meaning, column.null, column.unit)
     return MEANINGS.get(path) or MEANINGS[column.key]
@@ -171,7 +171,7 @@ def schema_of(
 
 
 def _unread_schema(keys: Sequence[JsonKey]) -> dict[str, object]:
-    """Return the schema of the row that a command writes in place of unreadable ones."""
+    """Return the schema of the row that a command writes in place of unreadable rows."""
     errors = {
         **_ERRORS_SCHEMA,
         "minItems": 1,

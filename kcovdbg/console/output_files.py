@@ -240,7 +240,7 @@ def check_pipeline_status(pipeline: str, status: int) -> None:
 
 
 def _wait(process: subprocess.Popen[str]) -> int:
-    """Wait for a child, which gets C-c as well and ends by itself."""
+    """Wait for a child. After C-c the child, which also gets it, ends by itself."""
     while True:
         try:
             return pipeline_status(process.wait())

@@ -15,7 +15,7 @@ from kcovdbg.symbols.location_table import LocationTable
 
 # Building a table takes some seconds, but minutes with drgn alone.
 _PATIENCE: Final = 180.0
-# A user who waits longer wants to see something.
+# Seconds after which the user is told that a table is being built.
 _MOMENTS: Final = 2.0
 
 

@@ -67,7 +67,7 @@ class Table:
     is_vertical: bool = False
     """Whether text has a line per value."""
     is_record: bool = False
-    """Whether it has one row, which text shows with a line per value as well."""
+    """Whether it has one row, which text shows with a line for each value."""
 
     @property
     def text_columns(self) -> list[Column]:

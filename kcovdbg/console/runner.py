@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Run commands, given as a line or as words that are already split."""
+"""Run commands from a line, or from words that are already split."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 FAILED = KcovdbgError.status
 _LONGEST_LINE: Final = 1 << 16
-# Seconds to wait for a machine to end once its memory is gone, and between two checks.
+# Seconds to wait for the end of a machine whose memory is gone, and between two checks.
 _END_SECONDS: Final = 1.0
 _END_INTERVAL: Final = 0.01
 
@@ -73,15 +73,13 @@ def run_script(
 ) -> int:
     """Run the lines of a file, and report their errors.
 
-    :param stops: whether a line that fails is the last one; otherwise those after it are run as
-        well.
+    :param stops: whether to stop after a line that fails.
     :return: the highest exit status.
     """
     status = 0
-    # /dev/zero has no end of a line.
+    # Limit the length: a file such as /dev/zero has no line ends.
     lines = iter(partial(script.readline, _LONGEST_LINE + 2), "")
     for number, line in enumerate(lines, 1):
-        # The first line of an executable script.
         if number == 1 and line.startswith("#!"):
             continue
         outcome = _run_reporting(workspace, line.rstrip("\r\n"), f"{name}:{number}", terminal)
@@ -124,10 +122,9 @@ def _run_one(workspace: Workspace, line: CommandLine, terminal: Terminal | None)
     try:
         return _run_words_of(workspace, line, terminal)
     except WordError as error:
-        # The parser raises it, or the command.
-        pointed = LineError(
-            str(error), line.source.rstrip(), _find_column(line, error.word), hint=error.hint
-        )
+        # Show where the word is in the line.
+        column = _find_column(line, error.word)
+        pointed = LineError(str(error), line.source.rstrip(), column, hint=error.hint)
         pointed.status = error.status
         raise pointed from error
 
@@ -163,16 +160,12 @@ def _refuse_acting(command: Command, args: Namespace) -> None:
 
     :raises UsageError: when it does more.
     """
-    outputs = (argument for argument in command.arguments if argument.is_output)
-    written = next(
-        (argument for argument in outputs if getattr(args, argument.attribute, None) is not None),
-        None,
-    )
-    if written is not None and getattr(args, written.attribute) != "-":
-        raise UsageError(
-            f"{command.name} {written.names[0]}: only a script that is named may write files",
-            hint=_NAME_SCRIPT,
-        )
+    for argument in command.arguments:
+        if argument.is_output and getattr(args, argument.attribute, None) not in (None, "-"):
+            raise UsageError(
+                f"{command.name} {argument.names[0]}: only a script that is named may write files",
+                hint=_NAME_SCRIPT,
+            )
     if command.acts:
         raise UsageError(
             f"{command.name}: only a script that is named may run programs, write files or "
@@ -223,8 +216,10 @@ def find_command(workspace: Workspace, words: Sequence[str]) -> tuple[Command, N
     """
     command = workspace.commands.find(words[0])
     with _failing_as(command):
-        # Errors and usage have the name that the user typed.
-        called = replace(command, name=words[0]) if words[0] in command.aliases else command
+        called = command
+        if words[0] in command.aliases:
+            # Errors show the alias that the user typed.
+            called = replace(command, name=words[0])
         return command, parse_arguments(called, words[1:])
 
 
@@ -249,10 +244,10 @@ def make_context(
     terminal: Terminal,
     format: Format,  # noqa: A002
 ) -> Context:
-    """Return the context of one run of a command: on the kernel of the traces that it names, if
-    that is another one.
+    """Return the context of one run of a command. If its arguments name traces of another kernel,
+    it runs on that kernel.
 
-    :raises UsageError: when the command acts, in a workspace that only reads.
+    :raises UsageError: when the command acts in a workspace that only reads.
     """
     if workspace.reads_only and not args.help:
         _refuse_acting(command, args)
@@ -291,8 +286,8 @@ def _find_kernel(
 
 @contextlib.contextmanager
 def guarded(context: Context, args: Namespace) -> Iterator[None]:
-    """Check a command's output files before a block that runs it, and name the end of the machine
-    as the cause of its errors.
+    """Check a command's output files, then run the block. If the machine has ended, raise that
+    instead of the block's error.
 
     :raises KcovdbgError: when an output cannot be written, or is an input.
     :raises GoneError: when the machine has ended.
@@ -317,8 +312,8 @@ def guarded(context: Context, args: Namespace) -> Iterator[None]:
 
 
 def _has_ended(target: Target, error: Exception) -> bool:
-    """Return whether a target's machine has ended, when reading it failed."""
-    # A process that is killed loses its memory before its sockets are closed.
+    """Return whether an error comes from the end of a target's machine."""
+    # A killed QEMU loses its memory before its sockets are closed.
     deadline = time.monotonic() + (_END_SECONDS if isinstance(error, ProcessLookupError) else 0)
     while not target.is_gone():
         if time.monotonic() >= deadline:
@@ -329,7 +324,7 @@ def _has_ended(target: Target, error: Exception) -> bool:
 
 @contextlib.contextmanager
 def _failing_as(command: Command) -> Iterator[None]:
-    """Give errors in the block the command's own exit status."""
+    """Give errors of the block the exit status that a failure of the command has."""
     try:
         yield
     except KcovdbgError as error:
@@ -378,10 +373,10 @@ def answer(context: Context, args: Namespace) -> Iterator[Renderable]:
 
 
 def _say_unread(context: Context, part: Renderable) -> Renderable:
-    """Return a part of an answer. A table about state that has no rows says that they are unknown
-    if a part of the state that they rest on was not read.
+    """Return a part of an answer. If a table of KCOV's state has no rows, and a part of the state
+    that they are made of could not be read, the table says that the rows are unknown.
 
-    The exit status then says whether anything could be read.
+    The exit status is then 2 if nothing could be read.
     """
     data = find_data(part)
     is_drawn = isinstance(part, Lines) and context.format is Format.TEXT
@@ -411,7 +406,7 @@ def _say_unread(context: Context, part: Renderable) -> Renderable:
 
 
 def _find_column(line: CommandLine, wrong: str | None) -> int:
-    """Return the column of the wrong word, or the end of the line for a missing one."""
+    """Return the column of a wrong word, or for a missing word the end of the line."""
     if wrong is None:
         return len(line.source.rstrip())
     for word in line.words[1:]:
@@ -437,7 +432,7 @@ class _Outcome(NamedTuple):
 
     status: int
     has_failed: bool = False
-    """Whether it had an error; a violation or a difference is an answer."""
+    """Whether there was an error. A violation or a difference is none."""
 
 
 def _run_reporting(
@@ -456,7 +451,7 @@ def report(
     where: str | None = None,
     terminal: Terminal | None = None,
 ) -> None:
-    """Write an error and its hint; with ``--debug``, also where it comes from."""
+    """Write an error and its hint; with ``--debug``, also its traceback."""
     terminal = terminal or workspace.terminal()
     if workspace.debug:
         import traceback

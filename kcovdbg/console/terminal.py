@@ -68,7 +68,7 @@ def is_terminal(stream: TextIO) -> bool:
     try:
         return stream.isatty()
     except (AttributeError, ValueError):
-        # Replaced streams can lack isatty, and closed ones raise.
+        # A replaced stream may lack isatty(), and a closed stream raises.
         return False
 
 

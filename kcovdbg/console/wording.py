@@ -146,9 +146,9 @@ class RecordText(NamedTuple):
     """A record in words."""
 
     function: str
-    """The function, or what the record holds instead of an address."""
+    """The function, or the content of a record without an address."""
     place: str = ""
-    """File and line; where there is none, why."""
+    """File and line, or why there is none."""
     sign: str = ""
     operands: str = ""
     """The operands of a comparison, or the values of an argument or result."""
@@ -289,7 +289,7 @@ def role_text(task: Task) -> str:
 
 
 def device_session_text(session: DeviceSession) -> str:
-    """Return what a device collects into a task: the device, its role and words."""
+    """Return a device's session in a task as text: the device, its role and the number of words."""
     text = f"{session.device}: {_role_text(session.role)}"
     if session.count is not None:
         full = "FULL " if session.full else ""

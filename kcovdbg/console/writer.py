@@ -171,7 +171,7 @@ def _pick(
 
 
 def read_choice(
-    args: Namespace, its_format: Format, default: Sequence[str], origin: str | None
+    args: Namespace, output_format: Format, default: Sequence[str], origin: str | None
 ) -> ColumnChoice:
     """Return the choice of columns and rows in the arguments.
 
@@ -180,7 +180,7 @@ def read_choice(
     :raises UsageError: when an argument does not suit the format.
     """
     columns, fields = _split(args.columns, "--columns"), _split(args.fields, "--fields")
-    if its_format is Format.TEXT:
+    if output_format is Format.TEXT:
         if fields:
             raise UsageError(
                 "--fields applies to JSON and CSV",
@@ -289,15 +289,15 @@ class Format(str, Enum):
 
 
 def write(
-    renderables: Iterable[Renderable], terminal: Terminal, its_format: Format = Format.TEXT
+    renderables: Iterable[Renderable], terminal: Terminal, output_format: Format = Format.TEXT
 ) -> None:
     """Write an answer. Remarks go to standard error if the format has no place for them. In JSON,
     the rows of all tables make one array.
     """
-    if its_format is Format.TEXT:
+    if output_format is Format.TEXT:
         _write_text(renderables, terminal)
     else:
-        _write_data(renderables, terminal, its_format)
+        _write_data(renderables, terminal, output_format)
     terminal.stdout.flush()
 
 
@@ -319,7 +319,9 @@ def _write_text(renderables: Iterable[Renderable], terminal: Terminal) -> None:
         stream.writelines(f"{paint(line)}\n" for line in lines)
 
 
-def _write_data(renderables: Iterable[Renderable], terminal: Terminal, its_format: Format) -> None:
+def _write_data(
+    renderables: Iterable[Renderable], terminal: Terminal, output_format: Format
+) -> None:
     stream = terminal.stdout
     # JSON's text before the next row.
     separator = "["
@@ -327,9 +329,9 @@ def _write_data(renderables: Iterable[Renderable], terminal: Terminal, its_forma
         table = find_data(renderable)
         if table is None:
             continue
-        if its_format is Format.CSV:
+        if output_format is Format.CSV:
             write_csv(table, stream)
-        elif its_format is Format.JSONL:
+        elif output_format is Format.JSONL:
             for line in json_lines(table):
                 stream.write(line)
                 # The reader gets each row at once.
@@ -341,5 +343,5 @@ def _write_data(renderables: Iterable[Renderable], terminal: Terminal, its_forma
         write_remarks(terminal, table.remarks)
         if isinstance(renderable, Lines):
             write_remarks(terminal, renderable.remarks)
-    if its_format is Format.JSON:
+    if output_format is Format.JSON:
         stream.write("[]\n" if separator == "[" else "\n]\n")

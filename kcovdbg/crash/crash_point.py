@@ -61,8 +61,8 @@ def find_crash_point(
     :param symbol: returns the function into which a PC's code was compiled.
     :param stack: stack of the task, innermost frame first.
     :param is_crashed: whether the kernel names the task as the one that crashed it.
-    :param is_stuck: whether another task or CPU reported that it hangs or stalls: then it has not
-        recorded any crash handling.
+    :param is_stuck: whether another task or CPU reported that the task hangs or stalls. Then the
+        task itself has no records of crash handling.
     """
     # Records without a PC belong to no function.
     known = {0: ""}

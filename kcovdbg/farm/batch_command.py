@@ -120,7 +120,7 @@ def _is_input(path: Path, *, traces: bool) -> bool:
         return path.suffix != ".json" and kind in (dumpfile.FileKind.EMPTY, dumpfile.FileKind.OTHER)
     if kind.is_dump:
         return True
-    # Files that were not extracted, or not from their start, are listed as well.
+    # The table also has files on which no command could be run.
     return kind is not dumpfile.FileKind.ELF and _IS_DUMP_NAME.search(path.name) is not None
 
 

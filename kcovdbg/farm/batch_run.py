@@ -347,12 +347,11 @@ def find_digests(symbols: DebugInfo) -> tuple[str, ...]:
 
 
 def make_output(command: str, name: str | os.PathLike[str], inputs: Sequence[Path]) -> Path:
-    """Return the user's directory for results, made if it does not exist: in no directory of
-    inputs, through no link of theirs.
+    """Make the user's directory for results, and return its path.
 
     :param inputs: files and directories of somebody else, who may have put links and results there.
-    :raises KcovdbgError: when it cannot be made, is in an input directory or reached through one,
-        or has links or an input.
+    :raises KcovdbgError: when it cannot be made, is in a directory of inputs or reached through
+        one, or contains links or an input.
     """
     path = Path(os.path.abspath(expand_user(name)))  # noqa: PTH100 - links are looked at one by one
     folder = Path(os.path.realpath(path))
@@ -409,6 +408,6 @@ def _pass(path: Path) -> tuple[set[Path], set[Path]]:
             break
         links.add(link.parent)
         followed = link.parent / link.readlink() / path.relative_to(link)
-        # Path.resolve() would follow further links, each of which is looked at in turn.
+        # Follow one link at a time, because each has to be checked: Path.resolve() follows all.
         path = Path(os.path.abspath(followed))  # noqa: PTH100
     return passed, links

@@ -353,7 +353,7 @@ def _read_crash(path: Path, workdir: Path) -> Crash:
 
 
 def _read_report(path: Path) -> Crash:
-    """Return the crash of which a report or a log is all there is."""
+    """Return the crash of a report or a log that has no other files."""
     text = ""
     with contextlib.suppress(OSError):
         text = read_log(path).decode("utf-8", "replace")

@@ -32,7 +32,7 @@ class CrashTexts(NamedTuple):
     program: str | None
     """The program that the task ran last."""
     is_last: bool
-    """Whether that is unknown, and the program is the one that was started last."""
+    """Whether the crashed task's program is unknown, so that this is the program started last."""
 
 
 class WorkdirReader:
@@ -58,17 +58,17 @@ class WorkdirReader:
         return manager, [_decode_crash(*row) for row in found["crashes"]]
 
     def read_dump_log(self, log: Path, pid: int, comm: str) -> CrashTexts:
-        """Return what a log says about the task that a dump shows to have crashed.
+        """Return the texts of a log about a dump's crashed task.
 
-        :raises KcovdbgError: when it cannot be read, or not in time.
+        :raises KcovdbgError: when the log cannot be read, or not in time.
         """
         return self._read_texts(None, log, None, pid, comm)
 
     def read_crash(self, crash: Crash, located: Path | None) -> CrashTexts:
-        """Return what the report and the log of a crash say.
+        """Return the texts of a crash's report and log.
 
-        :param located: the report with source lines, which was written about it.
-        :raises KcovdbgError: when one cannot be read, or not in time.
+        :param located: the report with source lines, which kcovdbg wrote.
+        :raises KcovdbgError: when a file cannot be read, or not in time.
         """
         return self._read_texts(crash.report, crash.log, located, None, None)
 

@@ -49,12 +49,12 @@ class Options:
     and print.
     """
     inputs: tuple[NamedInput, ...] = ()
-    """Files and directories to answer by what they are."""
+    """Files and directories that are answered by their kind."""
     source_folders: tuple[str, ...] = ()
     symbol_table: str | None = None
     """A location table that was built elsewhere."""
     substitutions: tuple[tuple[str, str], ...] = ()
-    """Prefixes of source paths, as debug info names them and as they are here."""
+    """Prefixes of source paths: in debug info, and on this machine."""
     other_vmlinux: tuple[str, ...] = ()
     """Images and location tables of other builds."""
     other_sources: tuple[str, ...] = ()
@@ -306,7 +306,7 @@ def _sort_paths(paths: Sequence[str], commands: CommandTable) -> _SortedPaths:
             # Opening a vmlinuz, for instance, reports what is wrong with it.
             sorted_paths.files.append(path)
         elif found.kind is InputKind.SCRIPT:
-            # Whoever writes a log writes its first line as well.
+            # A first line with #! is no proof: the author of a log also writes its first line.
             lines = _find_kind_of_script(path, commands.names)
             if lines is None:
                 sorted_paths.scripts.append(path)

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Standard input that is not a terminal, without a command: a script for those who write one, or a
-file that is answered.
+"""Run or answer standard input, if it is not a terminal and no command was given: it is a script,
+or a file such as a log.
 
-Two things keep a log from being run.
+A log must not be run as a script. The start of the input decides: a file's first megabyte, or a
+pipe's first reads, up to the first whole line that is not blank or a comment. More is not awaited,
+because a program may write one command and wait for the answer. :mod:`.script_lines` tells a script
+from a log that begins as one.
 
-The decision rests on the start that is there: a file's first megabyte, or what the first reads of
-a pipe return, up to the first whole line that is not blank or a comment. A program that writes a
-command and waits for its answer is served, since its command is all that is there.
-:mod:`.script_lines` tells a script from a log that begins as one.
-
-That is a convenience, and no defense: whoever writes a log writes all of it. So the lines of a
-script that nobody named only read and print (:attr:`Workspace.reads_only`), and the first that
-fails is the last. ``--script -`` is the user's word that they may do more.
+This decision is no defense, because the author of a log also decides how it begins. So the lines of
+such a script may only read and print (:attr:`Workspace.reads_only`), and the script ends at the
+first error. With ``--script -``, the user allows more.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ class Activity:
     """Objects since the start."""
     went: int = 0
     events: tuple[MonitorEvent, ...] = ()
-    """The latest ones, in the order of time."""
+    """The latest events, in the order of time."""
     overflows: int = 0
     """How often any buffer became full, at least."""
     reads: int | None = None
@@ -356,7 +356,7 @@ class Activity:
         return found
 
     def _add_gain(self, gains: _Gains, now: float, amount: int, *, is_least: bool) -> _Gains:
-        """Return the gains of the last seconds, with the one since the latest sample."""
+        """Return the gains of the last seconds, including the gain since the latest sample."""
         if self.sample is None:
             return ()
         recent = [old for old in gains if now - old.start <= _WINDOW]

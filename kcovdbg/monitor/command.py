@@ -126,7 +126,7 @@ def _show(context: Context, source: LiveSource) -> None:
         try:
             show_view(make_followed_view(context, name))
         except GoneError:
-            # The monitor notices it as well.
+            # The monitor also notices it.
             return ""
         except KcovdbgError as error:
             return str(error)

@@ -214,7 +214,7 @@ class LiveSource:
             return None
         interval = _RETRY
         if self.problem is None:
-            # Drawing the look counts as well.
+            # The time also includes drawing the look.
             used = time.process_time() - self._used
             interval = self._find_interval(1 - _WHOLE_PART, used, self._interval)
         return max(self._began + interval - time.monotonic(), 0.0)

@@ -101,7 +101,7 @@ def rate_text(rate: Rate | None, form: Callable[[float], str] = short_number) ->
 
 
 def slow_rate_text(rate: Rate | None) -> str:
-    """Return a rate of what is counted one by one: ``0.5``, ``≥3.2``."""
+    """Return a rate of rare events as text: ``0.5``, ``≥3.2``."""
     return rate_text(rate, "{:.1f}".format)
 
 
@@ -401,7 +401,7 @@ class MonitorState(RowCursor):
             self.refresh()
 
     def refresh(self) -> None:
-        """Show what the source has now."""
+        """Show the source's current activity."""
         self.activity: Activity = self.source.activity
         self._make_rows()
 

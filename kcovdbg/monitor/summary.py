@@ -362,7 +362,7 @@ def handle_text(section: SectionActivity) -> str:
 
 
 def handles_text(handles: Sequence[int]) -> str:
-    """Return handles in words: ``usb:1, common:0x42``; of many, the first ones."""
+    """Return the first handles as text: ``usb:1, common:0x42``."""
     return name_some([str(decode_handle(handle)) for handle in handles], _HANDLES)
 
 

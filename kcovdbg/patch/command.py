@@ -215,13 +215,13 @@ def _find_status(states: Collection[ChangeState]) -> int:
     if ChangeState.NOT_EXECUTED in states:
         return 1
     if ChangeState.UNKNOWN in states and not _KNOWN.intersection(states):
-        # Nothing of what it was asked for is known.
+        # No state is known.
         return KcovdbgError.status
     return 0
 
 
 def _split_words(args: Namespace) -> tuple[str, list[str]]:
-    """Return the word of the change, by default what is not committed, and the names of buffers."""
+    """Return the name of the change, by default uncommitted changes, and the names of buffers."""
     if args.change is None:
         (only,) = args.what
         if not _BUFFER.match(only) and only != ALL:
@@ -286,7 +286,7 @@ def _find_options(context: Context, placed: Sequence[PlacedChange]) -> BuildOpti
 
 
 def _trace_remarks(traces: Sequence[NamedTrace]) -> Iterator[str]:
-    """Yield what is known about each trace."""
+    """Yield a remark on the quality of each trace."""
     for trace in traces[:_NAMED]:
         yield f"{trace.name}: {trace.quality}"
     if len(traces) > _NAMED:

@@ -47,8 +47,8 @@ class TextIndex:
 
 
 def place_lines(hunks: Iterable[Sequence[TargetLine]], lines: Sequence[str]) -> dict[int, int]:
-    """Return where added lines are: number in the diff -> number in the source, of those that can
-    be placed.
+    """Return the places of added lines, without lines that cannot be placed: number in the diff ->
+    number in the source.
 
     A hunk is where its lines and the lines around it are: at its own number, or at the only other
     place. If a hunk is nowhere as a whole, because the source has further changes, each of its runs

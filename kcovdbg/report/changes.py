@@ -66,7 +66,7 @@ class ChangeCounts(NamedTuple):
     executed_after: int = 0
     """Added lines that were executed."""
     unknown: int = 0
-    """Lines of which it is unknown whether they were executed."""
+    """Lines with an unknown state."""
 
     @property
     def executed(self) -> int:

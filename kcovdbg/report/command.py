@@ -127,7 +127,7 @@ def _find_lines(
         found = finder.find([trace.records for trace in traces])
         remarks: list[str] = []
     else:
-        # The other build says nothing of code between points.
+        # The left trace is of another build: of that, only points can be compared.
         counts = _count_on_right(comparison, traces[0].counts)
         left = finder.find_points(traces[0].records._replace(counts=counts))
         (right,) = finder.find([traces[1].records])
@@ -166,7 +166,7 @@ def _source(
     is_colored = sum(len(file.lines) for file in files) <= room
     folded: list[SourceFile] = []
     for file in files:
-        # A file that does not fit leaves the room to smaller ones.
+        # Smaller files may still fit after one that does not.
         if len(file.lines) <= room:
             room -= len(file.lines)
             lines = tree.read(file.file).lines
@@ -189,7 +189,7 @@ def _source(
 
 
 def _count_on_right(comparison: BuildComparison, counts: PcCounts) -> PcCounts:
-    """Return the records of points that the right build has as well, by its PCs."""
+    """Return the records of points that the right build also has, by the right build's PCs."""
     found: dict[int, int] = {}
     for number, records in comparison.count(0, counts).items():
         pc = comparison.pc(number, 1)

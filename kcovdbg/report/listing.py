@@ -185,7 +185,7 @@ def listing_markup(
     is_open: bool = False,
     is_colored: bool = True,
 ) -> Iterator[str]:
-    """Yield a foldable file with the lines around those that have points.
+    """Yield a foldable file with the lines around points.
 
     :param source: the file's text; empty if it is missing.
     :param names: the names of the traces.
@@ -225,7 +225,7 @@ def packed_words(names: Sequence[str]) -> str:
 
 
 def packed_lines(file: SourceFile, source: Sequence[str]) -> str:
-    """Return JSON of which the page's script makes what :func:`listing_markup` returns, but for
+    """Return JSON from which the page's script makes the markup of :func:`listing_markup`, without
     colors.
     """
     hunks: list[tuple[int, int, str]] = []

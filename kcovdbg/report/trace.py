@@ -40,7 +40,7 @@ from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.symbols.table_rows import INVERTED, gather
 
 _MAX_RECORDS: Final = 1 << 20
-"""Limit for the records of a trace; further ones are left out."""
+"""Limit for the records of a trace; further records are left out."""
 _IN_CHUNK: Final = 1 << 14
 """Number of points in a chunk; fewer are in the page as text."""
 _ARROW: Final = " ← "

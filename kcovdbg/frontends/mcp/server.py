@@ -189,7 +189,7 @@ def ask_for_crash(task: _Task = "") -> str:
 def serve_stdio(workspace: Workspace, confinement: FileConfinement, *, has_spare: bool) -> None:
     """Serve tools on standard input and output until the client hangs up.
 
-    :param has_spare: whether another process may open the target as well.
+    :param has_spare: whether a second process can open the target.
     :raises CapabilityError: when standard input is a terminal.
     """
     if sys.stdin.isatty():

@@ -239,9 +239,7 @@ def _argument_schema(command: Command, argument: Argument) -> dict[str, object]:
 
 
 def convert_arguments(command: Command, given: Mapping[str, Any]) -> Namespace:
-    """Return a command's arguments as its handler takes them.
-
-    No value is taken as an option, whatever it begins with.
+    """Return the arguments for a command's handler. A value that begins with a dash is no option.
 
     :param given: an object that the schema accepts.
     :raises WordError: when a value is not valid.

@@ -86,7 +86,7 @@ class Transcript:
 
     @contextlib.contextmanager
     def recording(self, terminal: Terminal, typed: str = "") -> Iterator[Terminal]:
-        """Yield the terminal, written to the file as well.
+        """Yield a terminal whose text also goes to the file.
 
         :param typed: the line whose answer follows.
         """
