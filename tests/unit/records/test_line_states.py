@@ -420,7 +420,7 @@ def test_inlined_code_that_was_moved():
 
     def find(*executed):
         counts = {point(index): 2 + index for index in executed}
-        found = finder.find_lines(TraceRecords(counts, SET, KINDS)).files["file.c"]
+        found = finder.find_lines(TraceRecords(counts, SET, KINDS))["file.c"]
         return {line.line: line.state for line in found if line.line >= 20}
 
     executed, partly, moved = LineState.EXECUTED, LineState.PARTLY, LineState.MOVED
@@ -440,7 +440,7 @@ def test_own_code_that_was_moved_and_inlined_code_that_was_not():
     finder = make_finder(blocks)
     for way, wanted in (((0, 1, 3), LineState.PARTLY), ((0, 3), LineState.MOVED)):
         counts = {point(index): 2 + index for index in way}
-        found = finder.find_lines(TraceRecords(counts, SET, KINDS)).files["file.c"]
+        found = finder.find_lines(TraceRecords(counts, SET, KINDS))["file.c"]
         assert {line.line: (line.state, line.hits) for line in found}[12][0] is wanted
 
 

@@ -86,7 +86,7 @@ def test_moved_instruction(tmp_path, is_called, wanted):
     executed = {address + EXACT.lead: 1 for address in ways[is_called]}
     quality = Quality.EXACT | Quality.COMPLETE | Quality.ENDED
     trace = TraceRecords(executed, quality, frozenset())
-    states = {line.line: line.state for line in finder.find_lines(trace).files["file.c"]}
+    states = {line.line: line.state for line in finder.find_lines(trace)["file.c"]}
     assert states == {
         10: LineState.EXECUTED,
         11: wanted,
