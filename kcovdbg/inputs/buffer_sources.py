@@ -356,9 +356,10 @@ def order_remarks(buffer: Buffer) -> tuple[str, ...]:
     return (f"the records have no order: {order.reason}",)
 
 
-def require_fit(buffer: Buffer, command: str, *, is_forced: bool) -> None:
+def require_fit(buffer: Buffer, command: str, *, is_forced: bool | None = None) -> None:
     """Make sure that no output is made of another build's PCs.
 
+    :param is_forced: whether the user wants it nevertheless; None for commands that do not ask.
     :raises CapabilityError: when fewer than half of a list's PCs are coverage points of the kernel.
     """
     fit = buffer.fit
@@ -367,9 +368,9 @@ def require_fit(buffer: Buffer, command: str, *, is_forced: bool) -> None:
     hint = "-s VMLINUX names their own kernel"
     if fit.hint is not None:
         hint = f"{fit.hint} reads them so"
-    raise CapabilityError(
-        f"{command}: {buffer.name}: {fit.remark}", hint=f"{hint}; --force goes on"
-    )
+    if is_forced is not None:
+        hint += "; --force goes on"
+    raise CapabilityError(f"{command}: {buffer.name}: {fit.remark}", hint=hint)
 
 
 def require_names(

@@ -22,7 +22,12 @@ from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.errors import CapabilityError, KcovdbgError, WordError
 from kcovdbg.input_file import read_input
-from kcovdbg.inputs.buffer_sources import find_trace_buffers, name_remarks, read_trace_records
+from kcovdbg.inputs.buffer_sources import (
+    find_trace_buffers,
+    name_remarks,
+    read_trace_records,
+    require_fit,
+)
 from kcovdbg.inputs.task_names import ALL
 from kcovdbg.inputs.trace_paths import confine
 from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
@@ -139,6 +144,9 @@ def _run(context: Context, args: Namespace) -> Lines:
     table = find_point_table(context, needs_points=False)
     changes = read_diff(*_read_change(context, word))
     buffers, skipped = find_trace_buffers(context.inputs, names, takes_addresses=True)
+    for buffer in buffers:
+        if not buffer.encoding.codec.is_exact:
+            require_fit(buffer, "patch")
     traces = [name_trace(buffer, read_trace_records(context.inputs, buffer)) for buffer in buffers]
     points = context.kernel.points
     modules = points.find_module_tables()

@@ -70,7 +70,9 @@ def quality_text(buffer: Buffer, quality: Quality) -> str:
         if not quality & Quality.ENDED:
             return "open: its task may be inside the kernel"
         return "whole" if quality & Quality.COUNTED else "a set of PCs"
-    if buffer.full or buffer.was_full:
+    if buffer.fit is not None and buffer.fit.is_low:
+        reason = "most of its PCs are no coverage points of this kernel"
+    elif buffer.full or buffer.was_full:
         reason = "overflowed"
     elif buffer.is_incomplete or buffer.gaps:
         reason = "not all of it could be read"

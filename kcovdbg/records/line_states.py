@@ -599,7 +599,8 @@ def quality_of(buffer: Buffer) -> Quality:
 
     The task of a buffer in the memory of a kernel may be inside the kernel; a trace in a file ended
     in user space. Modes other than TRACE_PC need not record each execution of each point: their
-    buffers count as incomplete.
+    buffers count as incomplete. So do lists that fit the kernel badly: the records of other points
+    may be what does not fit.
     """
     if buffer.encoding.codec.is_exact:
         if buffer.listed_code is None:
@@ -610,7 +611,15 @@ def quality_of(buffer: Buffer) -> Quality:
         and not buffer.encoding.codec.has_operands
         and buffer.bits_set is None
     )
-    if not is_plain or buffer.full or buffer.was_full or buffer.is_incomplete or buffer.gaps:
+    is_strange = buffer.fit is not None and buffer.fit.is_low
+    if (
+        not is_plain
+        or is_strange
+        or buffer.full
+        or buffer.was_full
+        or buffer.is_incomplete
+        or buffer.gaps
+    ):
         if buffer.is_open:
             return INCOMPLETE & ~Quality.ENDED
         return INCOMPLETE

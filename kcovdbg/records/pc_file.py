@@ -23,7 +23,7 @@ from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.record import PC, Codec, decode_words, guess_codec, make_encoding
 from kcovdbg.elf.header import MAGIC as ELF_MAGIC
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.input_file import decode_utf16, parse_number, unpack_data
+from kcovdbg.input_file import decode_utf16, find_packing, parse_number, unpack_data
 from kcovdbg.records.pc_options import PcFormat
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import FileKind, identify_start
@@ -154,6 +154,10 @@ def read_pc_file(
     :raises KcovdbgError: when it is compressed and damaged, or too large.
     """
     data = unpack_data(path, data)
+    packing = find_packing(data)
+    if packing is not None:
+        hint = f"decompress it: {packing.program} -d"
+        raise NotATraceError(path, "data compressed twice", hint=hint)
     text = decode_utf16(data)
 
     def is_address(value: int) -> bool:
@@ -268,13 +272,18 @@ _STACK: Final = re.compile(
 )
 
 
+_ADDRESS: Final = re.compile(rb"0[xX][89a-fA-F][0-9a-fA-F]{15}(?![0-9a-zA-Z])")
+_READ_ADDRESSES: Final = "--format text reads its addresses nevertheless"
+
+
 def _refuse_other_texts(path: object, start: bytes) -> None:
     for pattern, found in _OTHER_TEXTS:
         if pattern.match(start):
-            raise NotATraceError(path, found, hint="it has no PCs")
+            hint = _READ_ADDRESSES if _ADDRESS.search(start) else "it has no PCs"
+            raise NotATraceError(path, found, hint=hint)
     for pattern, found in _LISTINGS:
         if _first_line(start, pattern):
-            raise NotATraceError(path, found, hint="--format text reads its addresses nevertheless")
+            raise NotATraceError(path, found, hint=_READ_ADDRESSES)
     if _first_line(start, _STACK):
         raise NotATraceError(
             path, "a stack", hint="sym - shows its source lines; --format text reads its addresses"

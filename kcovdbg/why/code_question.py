@@ -11,7 +11,12 @@ from typing import Final, NamedTuple
 from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_point_table
 from kcovdbg.errors import CapabilityError
-from kcovdbg.inputs.buffer_sources import find_trace_buffers, name_remarks, read_trace_records
+from kcovdbg.inputs.buffer_sources import (
+    find_trace_buffers,
+    name_remarks,
+    read_trace_records,
+    require_fit,
+)
 from kcovdbg.inputs.kernel_points import ModuleCode
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.joined_states import quality_text
@@ -56,6 +61,7 @@ def _read_traces(context: Context, names: Sequence[str]) -> _Traces:
         if buffer.encoding.codec.has_operands:
             comparisons.append(buffer)
             continue
+        require_fit(buffer, "why")
         remarks += name_remarks(buffer.name, buffer.remarks)
         records.append(read_trace_records(context.inputs, buffer))
         notes.append(f"{buffer.name}: {quality_text(buffer, records[-1].quality)}")

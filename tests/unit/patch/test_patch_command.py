@@ -201,6 +201,16 @@ def test_paths_out_of_the_tree(built, path):
     assert (status, rows[0]["state"]) == (2, "unknown")
 
 
+def test_a_list_of_another_build(built):
+    """Its PCs say neither that a line was executed nor that it was not."""
+    start = built.points("second")[0]
+    path = built.folder / "other.txt"
+    path.write_text("".join(f"{start + 3 * number:#x}\n" for number in range(1, 60)))
+    status, rows, said = built.ask(built.diff(diff_of("src/second.c", SECOND)), f"file:{path}")
+    assert (status, rows) == (2, None)
+    assert str(path) in said
+
+
 def test_standard_input(built, monkeypatch):
     text = diff_of("src/second.c", SECOND)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))

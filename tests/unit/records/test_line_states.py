@@ -19,7 +19,7 @@ from kcovdbg.abi.record import CMP, PC, Encoding
 from kcovdbg.compiled_module import load_native
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError
-from kcovdbg.model.buffer import Buffer, Gap, Order
+from kcovdbg.model.buffer import Buffer, Gap, ListFit, Order
 from kcovdbg.records.line_states import (
     INCOMPLETE,
     OPEN,
@@ -709,6 +709,8 @@ def test_table_without_blocks(tmp_path):
         ({"order": Order(False, "a set")}, SET),
         ({"was_full": True}, INCOMPLETE),
         ({"is_open": True}, OPEN),
+        ({"fit": ListFit(1, 2, "half of them")}, WHOLE),
+        ({"fit": ListFit(1, 3, "a third of them")}, INCOMPLETE),
         ({"is_open": True, "capacity": 3}, INCOMPLETE & ~Quality.ENDED),
     ],
 )

@@ -403,6 +403,22 @@ def test_offsets_without_a_kernel(tmp_path):
         read_trace(path)
 
 
+def test_data_compressed_twice(tmp_path):
+    data = gzip.compress(gzip.compress(b"0xffffffff81000005\n"))
+    (tmp_path / "list.gz").write_bytes(data)
+    with pytest.raises(NotATraceError) as caught:
+        read_trace(tmp_path / "list.gz")
+    assert "gzip" in caught.value.hint
+
+
+def test_texts_of_other_kinds_may_have_addresses():
+    """Only what has none is said to have none."""
+    for row, is_said in (("<pc>0xffffffff81000005</pc>", False), ("<pc>none</pc>", True)):
+        with pytest.raises(NotATraceError) as caught:
+            read(f'<?xml version="1.0"?>\n<pcs>\n{row}\n</pcs>\n')
+        assert ("no PCs" in caught.value.hint) == is_said
+
+
 OTHERS = {
     "lcov": (b"TN:41\nSF:a.c\nDA:1,2\nend_of_record\n", "lcov"),
     "lcov without a name": (b"SF:a.c\nDA:1,2\nend_of_record\n", "lcov"),

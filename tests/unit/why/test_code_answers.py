@@ -136,6 +136,15 @@ def test_assembly_outside_of_functions(program, traces):
         assert row["code"].endswith("-not-instrumented"), row
 
 
+def test_a_list_of_another_build(program):
+    """Its PCs do not say that code did not run."""
+    start = next(iter(program.table.pcs(PointKind.PC)))
+    path = program.folder / "other.txt"
+    path.write_text("".join(f"{start + 1 + 3 * number:#x}\n" for number in range(60)))
+    assert program.ask("helper", f"file:{path}") == []
+    assert (program.status, str(path) in program.said) == (2, True)
+
+
 def test_data_is_no_function(program):
     assert program.ask("table", program.record("1")) == []
     assert program.status == 2
