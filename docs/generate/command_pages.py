@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 
 from docs.generate.manpage import sentence
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import EXPLANATIONS, Argument, Value
+from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.console.command import HELP_OPTION, OUTPUT_OPTIONS, Command
 
 
@@ -35,6 +36,9 @@ def _lines() -> Iterator[str]:
     yield "Every command that writes rows takes these options; other commands take the last one:"
     yield ""
     yield from _arguments((*OUTPUT_OPTIONS, HELP_OPTION))
+    yield "These options of commands on traces are not listed again below; `help buffers` says more:"
+    yield ""
+    yield from _arguments(TRACE_OPTIONS)
     yield (
         "In a line, `;` separates commands, `| PROGRAM` and `> FILE` take a command's answer, `< "
         "FILE` runs the commands"
@@ -78,7 +82,7 @@ def _command(command: Command) -> Iterator[str]:
     for paragraph in filter(None, command.description.split("\n\n")):
         yield escape(" ".join(paragraph.split()))
         yield ""
-    yield from _arguments(command.arguments)
+    yield from _arguments([one for one in command.arguments if one.topic is None])
     if command.further_needs:
         yield f"Needs {' and '.join(command.further_needs)}."
         yield ""
@@ -91,7 +95,7 @@ def _command(command: Command) -> Iterator[str]:
         yield ""
 
 
-def _arguments(arguments: tuple[Argument, ...]) -> Iterator[str]:
+def _arguments(arguments: Sequence[Argument]) -> Iterator[str]:
     if not arguments:
         return
     yield "| argument | |"

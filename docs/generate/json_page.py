@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from docs.generate.command_pages import escape
 from kcovdbg.commands import COMMANDS
@@ -60,17 +60,35 @@ def _lines() -> Iterator[str]:
         if command.row_types:
             yield f"## {command.name}"
             yield ""
-        for row_type in command.row_types:
-            yield from _row_type(row_type)
+        for keys, conditions in _find_tables(command.row_types):
+            if conditions:
+                text = " and ".join(conditions)
+                yield f"{text[0].upper()}{text[1:]}:"
+                yield ""
+            yield from _table(keys)
 
 
-def _row_type(row_type: RowType) -> Iterator[str]:
-    if row_type.when:
-        yield f"{row_type.when[0].upper()}{row_type.when[1:]}:"
-        yield ""
+def _find_tables(
+    row_types: Sequence[RowType],
+) -> list[tuple[tuple[JsonKey, ...], list[str]]]:
+    """Return the keys of each table, and when a command writes it. Equal tables are one."""
+    tables: list[tuple[tuple[JsonKey, ...], list[str]]] = []
+    for row_type in row_types:
+        keys = keys_of(row_type)
+        conditions = [row_type.when] if row_type.when else []
+        for known, others in tables:
+            if known == keys:
+                others += conditions
+                break
+        else:
+            tables.append((keys, conditions))
+    return tables
+
+
+def _table(keys: tuple[JsonKey, ...]) -> Iterator[str]:
     yield "| key | type | unit | meaning | null | since |"
     yield "|---|---|---|---|---|---|"
-    for key in _flatten(keys_of(row_type)):
+    for key in _flatten(keys):
         meaning = key.meaning
         null = _escape(meaning.null or "never")
         yield (

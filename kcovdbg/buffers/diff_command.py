@@ -589,7 +589,7 @@ COMMAND: Final = Command(
     ),
     description=(
         "Compares sets of PCs, by function; with --ordered, the sequences of records; with --by "
-        "line, the states of lines as source shows them. Two runs of one workload never cover the "
+        "line, the states of lines as source shows them. Two runs of one workload rarely cover the "
         "same set. With several runs per side, separated by --, points that every run of one side "
         "covers, and no run of the other, are listed apart from points that flicker. file:DIR "
         "stands for all trace files in a directory, and file:DIR/PATTERN for those that match. "
