@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The only functions that write files.
+"""Write files. All outputs of kcovdbg are written by these functions.
 
-A regular file is written under another name, and renamed when it is complete: after an error the
-old file is still there. It has the owner and the mode of a new file, unless it replaces a file of
-this user. Links of this user and of root are followed, links of others are not. Devices, FIFOs and
-the process's own descriptors (``/dev/stdout``) cannot be replaced: they are written directly.
+A regular file is written under another name, and renamed when it is complete: after an error, the
+old file is still there. The file has the owner and the mode of a new file, unless it replaces a
+file of this user. Links of this user and of root are followed, links of others are not. Devices,
+FIFOs and the process's own descriptors (``/dev/stdout``) are written directly.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _PUBLIC: Final = 0o666
 _DESCRIPTOR: Final = re.compile(
     r"(?:/proc/(?:self|thread-self|(?P<pid>[0-9]+))|/dev)/fd/(?P<number>[0-9]+)"
 )
-# As many as the kernel follows.
+# The kernel also follows so many links.
 _MAX_LINKS: Final = 40
 _TEMPORARY: Final = ".kcovdbg-"
 _FOLDER_FLAGS: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-# In such a directory anyone can make files, and only their owners can remove them.
+# Mode bits of a directory in which everybody can make files, and remove only their own.
 _SHARED: Final = stat.S_ISVTX | stat.S_IWOTH
 
 
@@ -42,8 +42,8 @@ def accept() -> None:
 
 
 def find_descriptor(path: str | os.PathLike[str]) -> int | None:
-    """Return the descriptor of this process that a path such as ``/dev/stdout`` stands for, None
-    for other paths.
+    """Return the descriptor of this process for a path such as ``/dev/stdout``; None for another
+    path.
     """
     name = os.fspath(path)
     for _ in range(_MAX_LINKS):
@@ -60,9 +60,9 @@ def find_descriptor(path: str | os.PathLike[str]) -> int | None:
 
 
 class _Destination(NamedTuple):
-    """An output, found without following links of others.
+    """An output, found without following links of other users.
 
-    While its folder is open, nobody can lead it elsewhere.
+    Its directory is open, so that nobody can redirect the output by replacing directories.
     """
 
     folder: int
@@ -71,14 +71,14 @@ class _Destination(NamedTuple):
     status: os.stat_result | None
     """None if there is no such file."""
     target: str | None = None
-    """Its destination, for a link to be followed."""
+    """If it is a link that is to be followed, the link's destination."""
 
     def open(self, flags: int, mode: int) -> int:
         """Return a descriptor of the file, which is written in place.
 
         :raises OSError: when it cannot be opened, or others may have put it there.
         """
-        # In /proc a descriptor of another process looks like a link, and is opened as one.
+        # A link that is still there is another process's descriptor in /proc: open follows it.
         is_link = self.status is not None and stat.S_ISLNK(self.status.st_mode)
         flags |= os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY
         if not is_link:
@@ -102,7 +102,7 @@ class _Destination(NamedTuple):
         return Path(f"/proc/self/fd/{self.folder}").readlink() / self.name
 
     def _check_owner(self, status: os.stat_result) -> None:
-        """Refuse to write to a file that others put into a directory that is open to all, as
+        """Refuse to write to a file of another user in a directory that is open to all, as
         fs.protected_regular does.
         """
         has_links = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
@@ -113,7 +113,7 @@ class _Destination(NamedTuple):
 
 
 def _is_trusted(status: os.stat_result) -> bool:
-    # In a container that does not map root, its files and / have the owner nobody.
+    # The owner of / stands for root: in a container without a root user, it is nobody.
     return status.st_uid in (os.geteuid(), 0, Path("/").stat().st_uid)
 
 
@@ -172,7 +172,7 @@ def _walk(path: str) -> _Destination:
 
 
 def _look_up(folder: int, name: str) -> _Destination:
-    """Return an entry of a directory, links not followed."""
+    """Return an entry of a directory, without following a link."""
     try:
         entry = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:
@@ -185,7 +185,7 @@ def _look_up(folder: int, name: str) -> _Destination:
         os.close(entry)
     destination = _Destination(folder, name, status, target)
     if target is not None and _DESCRIPTOR.fullmatch(str(destination.path)):
-        # The file of another process's descriptor may have no path.
+        # Do not follow a descriptor of another process by its name: its file may have no path.
         return destination._replace(target=None)
     return destination
 
@@ -233,7 +233,7 @@ def open_output(
     """
     descriptor = find_descriptor(expand_user(path))
     if descriptor is not None:
-        # A duplicate shares the offset with everything else that is written to it.
+        # A duplicate shares its offset with the descriptor's other writers.
         with os.fdopen(os.dup(descriptor), "wb") as through:
             yield through
         return
@@ -257,9 +257,7 @@ def open_output(
 
 @contextlib.contextmanager
 def _named(path: str | os.PathLike[str], destination: _Destination) -> Iterator[None]:
-    """Replace the file name in errors by the path that the user gave; errors with other files
-    stay.
-    """
+    """Replace the output's name in errors by the path that the user gave."""
     try:
         yield
     except OSError as error:
@@ -272,10 +270,10 @@ def _named(path: str | os.PathLike[str], destination: _Destination) -> Iterator[
 
 @contextlib.contextmanager
 def _temporary_name(destination: _Destination) -> Iterator[str]:
-    """Yield the name of a new file in an output's directory, which is removed unless it is
+    """Yield a name for a new file in an output's directory. The file is removed unless it is
     renamed.
     """
-    # Not made from the file's own name, which may be as long as names can be.
+    # A suffix of the output's name could be too long.
     name = f"{_TEMPORARY}{os.urandom(6).hex()}"
     try:
         yield name
@@ -286,7 +284,7 @@ def _temporary_name(destination: _Destination) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _create(destination: _Destination, name: str, mode: int) -> Iterator[BinaryIO]:
-    # Exclusive: nobody has it open.
+    # O_EXCL: nobody else has the file open.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(name, flags, mode, dir_fd=destination.folder), "wb") as stream:
         yield stream
@@ -295,7 +293,7 @@ def _create(destination: _Destination, name: str, mode: int) -> Iterator[BinaryI
 
 
 class _CheckedFile(io.FileIO):
-    """A file that is checked before the first byte is appended to it."""
+    """A file to append to; check() is called before the first byte."""
 
     def __init__(self, destination: _Destination, mode: int, check: Callable[[], None]) -> None:
         super().__init__(destination.open(os.O_APPEND | os.O_CREAT, mode), "a")
@@ -315,13 +313,14 @@ def write_files(
     mode: int = _PUBLIC,
     check: Callable[[], None] = accept,
 ) -> None:
-    """Write regular files and rename them when all are complete; on failure, restore the old files.
+    """Write a set of regular files, and rename them when all are complete; on failure, restore the
+    old files.
 
-    The last file is renamed last, and its predecessor is moved away first: it never stands beside
-    files of another set.
+    The last file never exists beside files of another set: its predecessor is moved away first, and
+    it is renamed last.
 
-    :param path: the path of the file whose content has the key ""; each other key is added to the
-        name, after links are followed.
+    :param path: the path without a suffix. If it is a link, suffixes are added to its destination.
+    :param contents: a suffix of the path -> the content of that file.
     :param check: called before anything is renamed; raises to keep the old files.
     :raises OSError: when one cannot be written; its ``filename`` is the path.
     """
@@ -362,7 +361,7 @@ def _rename_all(folder: int, names: Sequence[tuple[str, str]]) -> None:
         with contextlib.suppress(OSError):
             for name in placed:
                 os.unlink(name, dir_fd=folder)
-        # In reverse order, the last one comes last again.
+        # The last file was moved away first: restore it last.
         for backup, name in reversed(older.items()):
             with contextlib.suppress(OSError):
                 rename(backup, name)

@@ -228,13 +228,13 @@ def calls_table(
     """Return a table of system calls with the functions that each covers."""
     names = context.names
     (wanted,) = make_filters(args, names)
-    shown = collected.calls
+    calls = collected.calls
     if wanted.passes_all and args.n is not None:
-        # Names of other calls are not looked up: without a location table that is slow.
-        shown = shown[: args.n]
-    pcs_of = [_find_pcs(collected, call) for call in shown]
+        # Look up only the names that are shown: without a location table that is slow.
+        calls = calls[: args.n]
+    pcs_of = [_find_pcs(collected, call) for call in calls]
     names.prefetch(set(chain.from_iterable(pcs_of)))
-    # The same few thousand PCs are in every call.
+    # Cached, because the same few thousand PCs are in every call.
     is_wanted = cache(wanted)
 
     @cache
@@ -242,17 +242,18 @@ def calls_table(
         return tuple(frame.function for frame in names[pc].frames if frame.function)
 
     def rows() -> Iterator[_CallRow]:
-        for call, pcs in zip(shown, pcs_of, strict=True):
-            own_pcs = [pcs[index] for index in own_records([*map(functions_of, pcs)])]
-            own = [*filter(is_wanted, own_pcs)]
-            if own or wanted.passes_all:
-                distinct = dict.fromkeys(own)
-                # The names of all frames: users also look for inlined functions.
-                functions: dict[str, None] = {}
-                for pc in distinct:
-                    functions |= dict.fromkeys(reversed(functions_of(pc)))
-                comm = collected.tasks[call.task].comm
-                yield _CallRow(call, comm, list(functions), len(distinct), len(own))
+        for call, pcs in zip(calls, pcs_of, strict=True):
+            without_ptrace = own_records([functions_of(pc) for pc in pcs])
+            own = [pcs[index] for index in without_ptrace if is_wanted(pcs[index])]
+            if not own and not wanted.passes_all:
+                continue
+            distinct = dict.fromkeys(own)
+            # The names of all frames: users also look for inlined functions.
+            functions: dict[str, None] = {}
+            for pc in distinct:
+                functions |= dict.fromkeys(reversed(functions_of(pc)))
+            comm = collected.tasks[call.task].comm
+            yield _CallRow(call, comm, list(functions), len(distinct), len(own))
 
     notes = [
         *remarks,
@@ -268,26 +269,26 @@ def calls_table(
 
 
 def _find_pcs(collected: Collected, call: TracedSyscall) -> list[int]:
-    """Return the PC of each record of a call, without words that are no PC."""
+    """Return the PCs of a call's records."""
     buffer = collected.tasks[call.task].buffer
     words = buffer.pc_words[call.first : call.end]
     return list(filter(None, record.pcs_in_order(words, buffer.encoding)))
 
 
-# How far into a call's records the end of the stop at its entry may be.
-_HEAD: Final = 200
+# The stop at the entry of a call ends within its first so many records.
+_ENTRY_RECORDS: Final = 200
 
 
 def own_records(functions: Sequence[tuple[str, ...]]) -> list[int]:
-    """Return the indices of a call's records that are not ptrace's.
+    """Return the indices of a call's records, without records of ptrace's stops.
 
-    At its entry a call's task wakes in ptrace_stop(), which ends a few records later. At its exit
-    ptrace_notify() runs the call's deferred work first, and then calls ptrace_do_notify() to stop.
+    At the entry of a call, the task wakes in ptrace_stop(), which ends a few records later. At the
+    exit, ptrace_notify() first runs the call's deferred work, and then stops in ptrace_do_notify().
 
     :param functions: for each record, the names of all its frames, innermost first.
     """
     start, end = 0, len(functions)
-    for index, found in enumerate(functions[:_HEAD]):
+    for index, found in enumerate(functions[:_ENTRY_RECORDS]):
         if "ptrace_do_notify" in found:
             break
         if "ptrace_stop" in found:
@@ -307,7 +308,8 @@ def own_records(functions: Sequence[tuple[str, ...]]) -> list[int]:
 
 class _OccurrenceRow(NamedTuple):
     occurrence: Occurrence
-    of: int
+    total: int
+    """Number of runs."""
     location: Location
 
 
@@ -322,7 +324,7 @@ _OCCURRENCE_COLUMNS: Final = (
         "runs",
         NUMBER,
         value="occurrence.runs",
-        text=lambda row: f"{row.occurrence.runs}/{row.of}",
+        text=lambda row: f"{row.occurrence.runs}/{row.total}",
         meaning="number of runs that cover it",
         unit="runs",
     ),
@@ -378,7 +380,7 @@ def stability_table(
     chosen = [one for one in found if wanted(one.pc)]
     if not args.raw:
         chosen = [one for one in chosen if not one.is_stable]
-        summary += "; --raw also shows the stable ones"
+        summary += "; --raw also shows stable points"
     chosen = chosen[: args.n]
     names.prefetch(one.pc for one in chosen)
     rows = [_OccurrenceRow(one, runs.total, names[one.pc]) for one in chosen]
@@ -386,5 +388,5 @@ def stability_table(
         _OCCURRENCE_COLUMNS,
         rows,
         remarks=[summary, *remarks, *context.kernel.names.remarks],
-        empty="nothing flickers",
+        empty="no point flickers",
     )

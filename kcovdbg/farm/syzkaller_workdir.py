@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The working directory of a syz-manager: its crashes, and the configuration that names the
-kernel's image.
+"""Find the crashes in the working directory of a syz-manager, and the kernel's image by the
+manager's configuration. The directory and the configuration are untrusted.
 
-In syzkaller's source: pkg/manager/crash.go (files of a crash; in syz-manager/manager.go until
-2024), pkg/manager/diff_store.go and tools/syz-crush (other names), pkg/mgrconfig/config.go (the
-configuration), pkg/rpcserver/last_executing.go (programs in a log), syz-manager/manager.go (which
-crash has a dump). All of it is untrusted.
+syzkaller's source for the formats: pkg/manager/crash.go (files of a crash; until 2024 in
+syz-manager/manager.go), pkg/manager/diff_store.go and tools/syz-crush (other names),
+pkg/mgrconfig/config.go (the configuration), pkg/rpcserver/last_executing.go (programs in a log),
+syz-manager/manager.go (which crash has a dump).
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _C_REPRODUCER: Final = "repro.cprog"
 _MAX_TITLE: Final = 4096
 _MAX_CONFIGURATION: Final = 1 << 20
 _MAX_LOG: Final = 16 << 20
-# syzkaller removes lines that begin so before it parses the rest as JSON.
+# syzkaller removes lines that begin with this before it parses the rest as JSON.
 _COMMENT: Final = b"#"
-# The line before a program; until 2024 without the program's number, and the program is among the
-# console's lines.
+# The line before a program. Until 2024 it had no number of the program, and the program's lines
+# could be mixed with lines of the console.
 _EXECUTED: Final = re.compile(
     rb"executing program (?P<proc>\d{1,10})(?: \(id=(?P<id>\d{1,10})\):)?"
 )
 # Lines of a program in an old log.
 _MAX_PROGRAM_LINES: Final = 400
-# The start of a call of a program, or of a comment.
+# The start of a line of a program: a call or a comment.
 _CALL: Final = re.compile(r"(r\d+ = )?[\w$]+\(|#")
 # Bytes of a task's name in the kernel.
 _MAX_COMM: Final = 15
@@ -68,9 +68,7 @@ class Dump(NamedTuple):
 
 
 class Crash(NamedTuple):
-    """The directory of a crash, with all crashes of one title; or the one report or log that is
-    there.
-    """
+    """A directory with all crashes of one title, or a single report or log."""
 
     path: Path
     title: str | None
@@ -129,8 +127,8 @@ class Manager(NamedTuple):
             return (_read_report(self.crash),)
         top = self.workdir / CRASHES
         try:
-            # Whoever writes the directory must not choose which other files are read.
-            # Unlike Path.resolve(), realpath() takes links in a loop.
+            # A link must not choose other files to read. realpath() also accepts a loop of links,
+            # at which Path.resolve() raises.
             inside = os.path.realpath(top)
             paths = [path for path in top.iterdir() if _is_inside(path, inside)]
         except OSError as error:
@@ -188,9 +186,7 @@ def find_manager(name: str, named: Sequence[str] = ()) -> Manager:
 
 
 def _find_beside(workdir: Path, places: Sequence[Path]) -> Manager:
-    """Return the files of the manager of a working directory, with the images of a configuration
-    near it.
-    """
+    """Return a manager's files by its working directory, and a configuration near the directory."""
     for near in _nearby(workdir):
         is_beside = near.parent != workdir
         with contextlib.suppress(KcovdbgError):
@@ -201,8 +197,7 @@ def _find_beside(workdir: Path, places: Sequence[Path]) -> Manager:
 
 
 def _find_around(crash: Path, folder: Path, places: Sequence[Path]) -> Manager:
-    """Return the manager's files about one crash, which is still in its working directory, or
-    anywhere else.
+    """Return the manager's files for one crash, in the manager's working directory or elsewhere.
 
     :param crash: the directory of the crash, or its report or log.
     :param folder: the directory of the crash.
@@ -215,8 +210,8 @@ def _find_around(crash: Path, folder: Path, places: Sequence[Path]) -> Manager:
 def read_log(path: Path, limit: int = _MAX_LOG) -> bytes:
     """Return the start of a crash's log or report.
 
-    :raises OSError: when it cannot be read, is a pipe or a device, or a link out of the crash:
-        whoever writes a work directory must not choose which other file's text an answer shows.
+    :raises OSError: when it cannot be read, is a pipe or a device, or a link out of the crash's
+        directory: a link must not choose another file whose text an answer shows.
     """
     with open_input(path, folder=path.parent.resolve()) as file:
         data = file.read(limit)
@@ -227,7 +222,7 @@ def read_log(path: Path, limit: int = _MAX_LOG) -> bytes:
 
 
 def names_another_task(log: bytes, pid: int, comm: str) -> bool:
-    """Return whether a log is of another crash: none of its reports is about this task.
+    """Return whether a log is of another crash, because none of its reports is about this task.
 
     A manager keeps the first dump of a title, and overwrites the oldest of its logs when there are
     ``max_crash_logs``.
@@ -251,13 +246,13 @@ def find_program(log: bytes, comm: str | None) -> str | None:
         if (run.number is not None) == is_numbered and (comm is None or comm in run.task_names):
             program = run.program
     lines = program.decode("utf-8", "replace").split("\n")
-    # The console prints among them.
+    # Lines of the console may be between the calls.
     calls = [line for line in lines if _CALL.match(line) and line.endswith(")")]
     return "\n".join(calls) or None
 
 
 class _Run(NamedTuple):
-    """A program that a log says was run."""
+    """A program in a log."""
 
     executor: str
     """The executor's number."""
@@ -269,15 +264,13 @@ class _Run(NamedTuple):
     def task_names(self) -> Sequence[str]:
         """The names that the executor's task may have."""
         if self.number is not None:
-            # A name in the kernel is cut off.
+            # The kernel cuts the name.
             return (f"syz.{self.executor}.{self.number}"[:_MAX_COMM],)
         return (f"syz-executor{self.executor}", f"syz-executor.{self.executor}")
 
 
 def _find_runs(log: bytes) -> Iterator[_Run]:
-    """Iterate over the programs that were run; of an old log with the console's lines between their
-    calls.
-    """
+    """Iterate over the programs in a log. In an old log, they include lines of the console."""
     last: re.Match[bytes] | None = None
     for match in _EXECUTED.finditer(log):
         if last is not None:
@@ -317,8 +310,8 @@ def _list_names(folder: Path) -> Sequence[str]:
 def _read_crash(path: Path, workdir: Path) -> Crash:
     """Return a crash.
 
-    :param workdir: the working directory, without links: a dump that is a link out of it is not
-        read.
+    :param workdir: path of the working directory, without links. A dump that is a link out of it is
+        not read.
     """
     names = _list_names(path)
     logs, reports = _sort(path, LOG_NAME, names), _sort(path, REPORT_NAME, names)
@@ -335,7 +328,7 @@ def _read_crash(path: Path, workdir: Path) -> Crash:
         c_reproducer = path / _C_REPRODUCER
     title = _read_text(path / DESCRIPTION)
     if title is None and reports:
-        # Patch fuzzing saves no description.
+        # Without a description, as after patch fuzzing, the report has the title.
         text = _read_text(reports[0]) or ""
         first = next((line.message.strip() for line in split_log(text)), "")
         title = find_title(text) or first or None
@@ -385,8 +378,8 @@ def _sort(folder: Path, pattern: re.Pattern[str], names: Sequence[str]) -> tuple
 
 
 def _find_log(dump: Path, logs: Sequence[Path]) -> Path | None:
-    """Return the log of the crash that was dumped: it has its number, or is written right after the
-    dump is complete.
+    """Return the log of a dump's crash: the log with the dump's number, or the first one written
+    after the dump.
     """
     number = _number(DUMP_NAME, dump.name)
     times: dict[Path, float] = {}
@@ -415,14 +408,14 @@ def _nearby(workdir: Path) -> Iterator[Path]:
 
 
 def _resolve(configuration: Path, named: object) -> Sequence[Path]:
-    """Return the paths that a path in a configuration can mean: a relative one is relative to the
-    directory where the manager ran, which is not known.
+    """Return the paths that a path in a configuration can mean. A relative path is relative to the
+    directory in which the manager ran, which is unknown.
     """
     if not isinstance(named, str) or not named:
         return ()
     found: dict[Path, None] = {}
     for base in (Path.cwd(), Path(os.path.realpath(configuration)).parent):
-        # Names with null characters and such name nothing.
+        # A name with a null character is no path.
         with contextlib.suppress(ValueError):
             found[Path(os.path.realpath(base / named))] = None
     return tuple(found)
@@ -438,7 +431,7 @@ def _read_configuration(path: Path, *, owned: bool = False) -> dict[str, Any]:
         with open_input(path, owned=owned) as file:
             lines = file.read(_MAX_CONFIGURATION).split(b"\n")
         text = b"\n".join(line for line in lines if not line.lstrip().startswith(_COMMENT))
-        # Like Go's decoder, ignore what follows the first value.
+        # Ignore text after the first value, as Go's decoder does.
         settings = parse_json(text.decode("utf-8", "replace"), is_prefix=True)
     except FileNotFoundError:
         raise UsageError(f"syzkaller: no such file: '{path}'", hint=path_hint(path)) from None
@@ -464,7 +457,7 @@ def _add_images(
 ) -> Manager:
     """Return a manager with the images that its configuration names.
 
-    :param named: where the user lets images be looked for, without links.
+    :param named: directories that the user allows to search for images, without links.
     """
     home = Path(os.path.realpath(configuration)).parent
     places = [Path(os.path.realpath(manager.workdir)), *named]
@@ -503,7 +496,7 @@ def _is_plain(path: Path) -> bool:
 
 
 def _list_modules(folder: Path) -> Iterator[Path]:
-    """Iterate over the files of modules below a directory; no link is followed."""
+    """Iterate over the files of modules below a directory, without following links."""
     for parent, _, names in os.walk(folder):
         paths = (Path(parent, name) for name in names if name.endswith(".ko"))
         yield from filter(_is_plain, paths)

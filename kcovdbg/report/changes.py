@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Source lines that differ between two builds, and what each build executed of them, as HTML."""
+"""Make HTML of the source lines that differ between two builds, and of their coverage."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from kcovdbg.report.listing import MAX_LINES, hunks_markup, plain_code, row_mark
 from kcovdbg.report.trace import CountedTrace
 
 _CONTEXT: Final = 3
-# Builds that differ in more files are two releases: files that were not executed are left out.
+# Builds that differ in more files are two releases. Then only executed files are shown.
 _MAX_FILES: Final = 200
 
 
 class ChangedLine(NamedTuple):
-    """A line of a hunk; with both numbers it is in both builds."""
+    """A line of a hunk."""
 
     before: int | None
-    """Its number before, None for an added line."""
+    """Its number before the change; None for an added line."""
     after: int | None
-    """Its number after, None for a removed line."""
+    """Its number after the change; None for a removed line."""
     text: str
 
 
@@ -96,7 +96,7 @@ class Change(NamedTuple):
     file: str
     hunks: Sequence[Sequence[ChangedLine]]
     before: Mapping[int, LineCoverage]
-    """Line before -> its coverage, of lines with code."""
+    """Number before the change -> coverage, for lines with code."""
     after: Mapping[int, LineCoverage]
 
     def find(self, line: ChangedLine) -> tuple[LineCoverage | None, LineCoverage | None]:
@@ -121,12 +121,12 @@ class Change(NamedTuple):
 
 
 class _Build:
-    """One of the two builds: its source files, by path without ``./``."""
+    """One of the two builds, with its source files by their path without ``./``."""
 
     def __init__(self, trace: CountedTrace) -> None:
         self._trace = trace
         self._table = trace.kernel.points.require_table(needs_points=False)
-        # The names in debug info.
+        # Path -> name in debug info.
         self.names = {posixpath.normpath(name): name for name in self._table.files()}
         self.coverage: dict[str, FileCoverage] = {}
 
@@ -195,7 +195,7 @@ def changes_markup(before: CountedTrace, after: CountedTrace) -> Iterator[str]:
     yield f"<p>{differ}: {total.text}.</p>"
     notes = list(_find_notes(paths.values(), len(differing) - len(chosen)))
     room = MAX_LINES
-    # Executed files first.
+    # Show files with many executed lines first.
     changes.sort(key=lambda change: change.counts.executed, reverse=True)
     for number, change in enumerate(changes):
         room -= sum(map(len, change.hunks))
@@ -287,7 +287,7 @@ def _answer(coverage: LineCoverage | None) -> str:
 
 
 def _judge(line: ChangedLine, before: str, after: str) -> tuple[str, str]:
-    """Return the style of a line and its coverage in words; empty for one without code."""
+    """Return the style of a line and its coverage in words; empty for a line without code."""
     if line.after is None:
         return _judge_one(before, "left", "executed before")
     if line.before is None:

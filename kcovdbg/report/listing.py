@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The HTML of source text with its coverage by one or two traces, of findings, and of the chart
-that shows what fills a buffer.
+"""Make HTML of source text with its coverage by one or two traces, of findings, and of a chart with
+the functions that fill a buffer.
 """
 
 from __future__ import annotations
@@ -35,13 +35,12 @@ from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.records.pc_shares import Share
 
 MAX_LINES: Final = 6000
-"""Limit for lines of source with points that are in the page as they are: more rows make it slow to
-open.
+"""Limit for lines of source that are in the page as rows, because many rows make it slow to open.
 """
 
 
 class _Mark(NamedTuple):
-    """How lines of one kind are shown."""
+    """The appearance of lines of one kind."""
 
     style: str
     sign: str
@@ -63,12 +62,13 @@ _KIND_OF: Final = {
     LineState.NOT_EXECUTED: 2,
     LineState.NOT_INSTRUMENTED: 3,
 }
+# Tables for bytes.translate(): a LineState -> the index of its mark, and whether it was executed.
 _KIND_TABLE: Final = bytes(_KIND_OF.get(LineState(state), 4) for state in LineState).ljust(
     256, b"\0"
 )
 _EXECUTED_TABLE: Final = bytes(state.was_executed for state in LineState).ljust(256, b"\0")
-# Kinds of lines of two traces become 0 for executed, 1 for not executed, 2 for unknown. The index
-# of a pair's mark is three times the left number plus the right one.
+# For two traces, a kind becomes 0 for executed, 1 for not executed, or 2 for unknown. The index of
+# a line's mark is three times the left number plus the right one.
 _RIGHT_TABLE: Final = bytes((0, 0, 1, 2, 2)).ljust(256, b"\0")
 _LEFT_TABLE: Final = bytes((0, 0, 3, 6, 6)).ljust(256, b"\0")
 
@@ -142,7 +142,7 @@ class SourceFile(NamedTuple):
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """The sort key of files: differing lines and records, most first."""
+        """A key that sorts files: more differing lines first, then more records."""
         differing = 0
         if len(self.coverage) > 1:
             kinds = self.kinds
@@ -202,7 +202,7 @@ def listing_markup(
         codes = map(plain_code, part)
         if is_colored and part:
             codes = map(_code, highlight(part, file.file))
-        # The text may be of another version, and shorter.
+        # The text may be shorter, if it is of another version.
         shown = chain(codes, repeat(""))
         for number, code in zip(range(first, last + 1), shown, strict=False):
             style, its_cells = cells.get(number, no_code)
@@ -339,7 +339,7 @@ def findings_markup(report: Report) -> Iterator[str]:
 
 
 def chart_markup(shares: Sequence[Share], names: LocationCache, caption: str) -> Iterator[str]:
-    """Yield a table of functions with a bar for each; the longest has the full width."""
+    """Yield a table of functions with a bar for each; the longest bar has the full width."""
     longest = max(map(attrgetter("records"), shares), default=1)
     yield scroll_start(caption)
     yield f'<table class="chart"><caption>{text(caption)}</caption><thead><tr>'
@@ -369,7 +369,7 @@ def chart_markup(shares: Sequence[Share], names: LocationCache, caption: str) ->
     yield "</tbody></table></div>"
 
 
-# Five times as fast as the default, for a sixth more bytes.
+# zlib's level: five times as fast as the default, for a sixth more bytes.
 _LEVEL: Final = 1
 
 

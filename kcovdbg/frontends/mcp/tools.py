@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The tools: commands of a closed list, with arguments and answers as JSON, in bounded pages.
+"""The tools: commands from a fixed list, with arguments and answers as JSON. A long answer is read
+in pages.
 
-Text is escaped as for a terminal, so that a name from the kernel's memory cannot pretend to be more
-than one line of a value.
+Text is escaped as for a terminal, so that a name from the kernel's memory stays one line of one
+value.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import io
 import json
 import traceback
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -42,8 +43,8 @@ from kcovdbg.target.end_signals import answering
 from kcovdbg.target.target import Target
 
 MAX_TEXT: Final = 1000
-"""Limit for the characters of one text; lines of generated source files may have any length."""
-# Texts of a row that does not fit an answer are cut to so many characters at least.
+"""Limit for the characters of one text. A line of a generated source file may be very long."""
+# If a row does not fit an answer, its texts are cut, but not below so many characters.
 _LEAST_TEXT: Final = 16
 
 
@@ -67,59 +68,81 @@ def read_page(
 
     :param answer: the result of the command's handler.
     :param first: index of the first row.
-    :param limit: number of rows at most.
-    :param max_bytes: size of the rows as JSON at most; a longer row is cut, and a remark says so.
+    :param limit: limit for the number of rows.
+    :param max_bytes: limit for the size of the rows as JSON. If the first row is longer, it is cut,
+        and a remark says so.
     """
-    rows: list[dict[str, Any]] = []
+    page = _PageReader(first, limit, max_bytes)
     remarks: list[str] = []
-    cut_rows: list[str] = []
-    following: int | None = None
     total: int | None = 0
-    index = used = 0
     for part in answer:
         data = find_data(part)
         if data is not None:
-            every = rows_of(data)
-            count = len(every) if isinstance(every, Sized) else None
-            if following is None:
-                encode = row_encoder(data)
-                start = index
-                for row in every:
-                    if index >= first:
-                        fitted = None
-                        if len(rows) < limit:
-                            fitted = _fit(encode(row), max_bytes - used, is_first=not rows)
-                        if fitted is None:
-                            following = index
-                            break
-                        encoded, size, is_cut = fitted
-                        rows.append(encoded)
-                        used += size + len(", ")
-                        if is_cut:
-                            cut_rows.append(
-                                f"row {index} is cut: its text or its lists are longer than the "
-                                f"limit"
-                            )
-                    index += 1
-                else:
-                    count = index - start
+            count = page.read(data)
             total = None if count is None or total is None else total + count
-            # Some remarks are made while the rows are read.
+            # Added after the rows, because some remarks are known only then.
             remarks += data.remarks
-            if isinstance(data, Table) and data.empty is not None and (count == 0 or data.unread):
+            if data.empty is not None and (count == 0 or data.unread):
                 remarks.append(data.empty)
         if isinstance(part, Lines):
             remarks += part.remarks
-    return AnswerPage(rows, following, total, [*map(clean_text, remarks), *cut_rows])
+    return AnswerPage(page.rows, page.next, total, [*map(clean_text, remarks), *page.cut_rows])
+
+
+class _PageReader:
+    """Read the rows of a page from the tables of an answer; see :func:`read_page`."""
+
+    def __init__(self, first: int, limit: int, room: int) -> None:
+        self._first = first
+        self._limit = limit
+        self._room = room
+        # Index of the row to read.
+        self._index = 0
+        self.rows: list[dict[str, Any]] = []
+        self.cut_rows: list[str] = []
+        self.next: int | None = None
+
+    def read(self, data: Table) -> int | None:
+        """Read the rows of a table that are on the page; return the number of all its rows, if it
+        is known.
+        """
+        rows = rows_of(data)
+        if self.next is None:
+            encode = row_encoder(data)
+            start = self._index
+            for row in rows:
+                if self._index >= self._first and not self._add(row, encode):
+                    self.next = self._index
+                    break
+                self._index += 1
+            else:
+                return self._index - start
+        return len(rows) if isinstance(rows, Sized) else None
+
+    def _add(self, row: Any, encode: Callable[[Any], dict[str, Any]]) -> bool:
+        """Add a row to the page; return whether there was room."""
+        if len(self.rows) == self._limit:
+            return False
+        fitted = _fit(encode(row), self._room, is_first=not self.rows)
+        if fitted is None:
+            return False
+        encoded, size, is_cut = fitted
+        self.rows.append(encoded)
+        self._room -= size + len(", ")
+        if is_cut:
+            self.cut_rows.append(
+                f"row {self._index} is cut: its text or its lists are longer than the limit"
+            )
+        return True
 
 
 def _fit(
     row: dict[str, Any], room: int, *, is_first: bool
 ) -> tuple[dict[str, Any], int, bool] | None:
-    """Return a row with its text escaped, its size, and whether it is cut; the first row of a page
+    """Return a row with its text escaped, its size, and whether it is cut. The first row of a page
     is cut until it fits.
 
-    :return: None for a later row that does not fit.
+    :return: None if the row is not the first one and does not fit.
     """
     row, is_cut = _clean(row)
     most = MAX_TEXT
@@ -139,17 +162,18 @@ def _fit(
             most //= 2
             row, _ = _clean(row, most)
         else:
-            # Keys, numbers and the beginnings of texts stay.
+            # Only keys, numbers and beginnings of texts are left.
             break
         size = _size_of(row)
     return row, size, is_cut
 
 
 def _limit_remarks(remarks: Sequence[str], most: int, room: int) -> list[str]:
-    """Return the last remarks, which sum up what others say in detail, and how many are left out.
+    """Return the last remarks, which sum up the others, and a remark on how many are left out.
 
-    :param most: number of remarks.
-    :param room: size of all of them as JSON; the last one is kept, and cut if it alone is longer.
+    :param most: limit for their number.
+    :param room: limit for their size as JSON. The last remark is always kept, and cut if it is
+        longer.
     """
     kept: list[str] = []
     for remark in reversed(remarks):
@@ -177,10 +201,10 @@ def _size_of(value: object) -> int:
 def _clean(value: Any, most: int = MAX_TEXT) -> tuple[Any, bool]:
     """Return a value with its text escaped and cut, and whether any was cut.
 
-    :param most: number of characters of a text.
+    :param most: limit for the characters of a text.
     """
     if isinstance(value, str):
-        # Tabs begin lines of source text.
+        # Keep tabs, with which lines of source text begin.
         text = "\t".join(map(escape, value.split("\t")))
         if len(text) <= most:
             return text, False
@@ -199,14 +223,14 @@ _MAX_LENGTH: Final = 4096
 
 _TEXT: Final = {"type": "string", "minLength": 1, "maxLength": _MAX_LENGTH}
 _TYPES: Final[Mapping[Value, Mapping[str, object]]] = {
-    # The text of a diff stands for its file.
+    # In place of a file, a diff itself can be given.
     Value.FILE: {**_TEXT, "maxLength": 1 << 16},
     Value.FLAG: {"type": "boolean"},
     Value.NUMBER: {"type": "integer", "minimum": 0, "maximum": LARGEST_NUMBER},
     Value.SECONDS: {"type": "number", "minimum": 0},
     **{
         value: {**_TEXT, "type": ["integer", "string"], "minimum": 0}
-        # Words that may be thread ids.
+        # Words of these kinds may be thread ids.
         for value in (
             Value.TASK,
             Value.OBJECT,
@@ -250,7 +274,7 @@ def convert_arguments(command: Command, given: Mapping[str, Any]) -> Namespace:
         if isinstance(value, list):
             value = [convert(argument, str(item)) for item in value]
         elif value is None:
-            # argparse's values: a list of words, None for an option.
+            # The same values as argparse would give.
             value = argument.default
             if argument.value is Value.FLAG:
                 value = False
@@ -266,7 +290,7 @@ TOOLS: Final = tuple(
     "info tasks objects remote areas saved buffer trace top diff source points patch sym last log "
     "why check".split()
 )
-"""The commands that read; a command that is added later is no tool until it is added here."""
+"""The commands that only read. A new command is no tool unless it is added here."""
 WRITERS: Final = ("slice",)
 """Tools that write a new file into the directory named at start."""
 
@@ -396,7 +420,7 @@ class ToolBox:
         self._confinement = confinement
         self._base = replace(
             workspace,
-            # A client may publish the answers: read no source files that debug info chooses.
+            # A client may publish answers, so that debug info must not choose the files to read.
             inputs=replace(
                 workspace.inputs,
                 kernel=Kernel(
@@ -421,9 +445,9 @@ class ToolBox:
         _ = kernel.target, kernel.memory.layout, kernel.names.awaited_table
 
     def call(self, name: str, given: Mapping[str, Any], max_bytes: int = MAX_BYTES) -> ToolAnswer:
-        """Call a tool. Whatever goes wrong in it is an answer.
+        """Call a tool. An error of the tool is an answer.
 
-        :param max_bytes: size of the rows as JSON at most.
+        :param max_bytes: limit for the size of the rows as JSON.
         :raises UsageError: when there is no such tool.
         """
         command = self.tools.get(name)
@@ -479,13 +503,10 @@ class ToolBox:
         )
 
     def _find_workspace(self) -> Workspace:
-        """Return the workspace that calls use.
-
-        Each call tries once to open a target that could not be opened before.
-        """
+        """Return the workspace for a call. If the target could not be opened before, try again."""
         if self._current is None or self._current.inputs.kernel.memory.optional_target is None:
             kernel = self._base.inputs.kernel
-            # Whoever asks for the target within this call gets the same target or error.
+            # Open the target once: all uses within this call get the same target or error.
             opened: Future[Target] = Future()
             if kernel.options.open_target is not None:
                 try:
@@ -500,7 +521,7 @@ class ToolBox:
         return Terminal(io.StringIO(), self._remarks)
 
     def _written_remarks(self, workspace: Workspace) -> Iterator[str]:
-        """Yield the remarks that commands wrote to standard error, and the note on all names."""
+        """Yield the remarks that a command wrote to standard error, and the table's note."""
         for line in self._remarks.getvalue().splitlines():
             yield clean_text(line.removeprefix("kcovdbg: ").removeprefix("note: "))
         table = workspace.inputs.kernel.names.awaited_table
