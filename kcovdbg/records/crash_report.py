@@ -165,15 +165,18 @@ def find_report(records: Sequence[LogRecord]) -> CrashReport:
 def find_crash(lines: Sequence[LogLine]) -> CrashReport:
     """Return what a log says about the crash that ended the kernel; nothing where none did."""
     texts = [line.message[:_MAX_LINE] for line in lines]
-    died, panic = _find_first(_PANIC, texts)
-    reason = None if panic is None else panic[1]
-    if reason is not None and not _CONSEQUENCE.match(reason):
-        return CrashReport(None, reason)
-    end = died
+    # Without a panic, the report ends with the log.
+    end, panic = _find_first(_PANIC, texts)
+    died = end
+    reason = None
     if panic is None:
         died, oops = _find_first(_DIE, texts)
         if oops is None:
             return CrashReport()
+    else:
+        reason = panic[1]
+        if not _CONSEQUENCE.match(reason):
+            return CrashReport(None, reason)
     # Where several CPUs report something, the one that died reports the crash.
     every = [index for index in range(end) if TITLE.match(texts[index])]
     titles = [index for index in every if lines[index].caller == lines[died].caller] or every
@@ -184,8 +187,10 @@ def find_crash(lines: Sequence[LogLine]) -> CrashReport:
     if _HUNG.match(texts[first]):
         first = min(_latest_round(lines, [index for index in titles if _HUNG.match(texts[index])]))
     elif _TRAP.match(texts[first]) and len(titles) > 1:
-        between = sum(line.caller == caller for line in lines[titles[-2] : first])
-        first = titles[-2] if between <= _ADJACENT else first
+        before = titles[-2]
+        between = sum(line.caller == caller for line in lines[before:first])
+        if between <= _ADJACENT:
+            first = before
     own = [texts[index] for index in range(first, end) if lines[index].caller == caller]
     return CrashReport(texts[first], reason, *_find_subject(own))
 

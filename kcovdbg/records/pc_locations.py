@@ -330,20 +330,20 @@ class LocationCache:
         return last
 
     def _find_columns(self, pcs: array[int], table: LocationTable | None) -> PcColumns:
+        frames = _NO_FRAMES
+        unlisted: Sequence[int] = ()
         if table is None:
-            frames, found = (
-                _NO_FRAMES,
-                FoundChains(zeros("Q", len(pcs)), array("I", range(len(pcs))), bytearray()),
-            )
+            everything = array("I", range(len(pcs)))
+            found = FoundChains(zeros("Q", len(pcs)), everything, bytearray())
         else:
-            frames, found = table.columns.frames, find_chains(pcs, table.columns)
+            frames = table.columns.frames
+            found = find_chains(pcs, table.columns)
+            unlisted = found.rest
         chains = found.chains
         if found.rest:
             locations = self._locate([pcs[index] for index in found.rest])
             chains, frames = _add_locations(chains, found.rest, frames, locations)
-        return PcColumns(
-            pcs, chains, frames, table, found.seen, () if table is None else found.rest
-        )
+        return PcColumns(pcs, chains, frames, table, found.seen, unlisted)
 
     def __getitem__(self, pc: int) -> Location:
         """Return the location of a PC."""

@@ -13,7 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
-from operator import and_
 from posixpath import normpath
 from typing import Final, NamedTuple, TypeAlias
 
@@ -176,17 +175,23 @@ def merge_traces(traces: Sequence[TraceRecords]) -> TraceRecords:
             hint="name one kind of trace",
         )
     counts: Counter[int] = Counter()
+    listed: set[int] = set()
+    quality, kinds = traces[0].quality, traces[0].kinds
+    enables = Quality(0)
     for trace in traces:
         counts.update(trace.counts)
-    kinds = frozenset().union(*(trace.kinds for trace in traces))
-    quality = reduce(and_, (trace.quality for trace in traces))
-    if any(trace.quality & Quality.ENABLES for trace in traces):
-        quality |= Quality.ENABLES
-    if not quality & Quality.ENDED or any(trace.kinds != kinds for trace in traces):
-        quality &= ~(Quality.COMPLETE | Quality.PLACED)
-    listed: set[int] = set()
-    if quality & Quality.COMPLETE:
-        listed.update(*(trace.listed for trace in traces))
+        listed.update(trace.listed)
+        enables |= trace.quality & Quality.ENABLES
+        quality &= trace.quality
+        if trace.kinds != kinds:
+            kinds |= trace.kinds
+            quality &= ~Quality.COMPLETE
+    quality |= enables
+    if not quality & Quality.ENDED:
+        quality &= ~Quality.COMPLETE
+    if not quality & Quality.COMPLETE:
+        quality &= ~Quality.PLACED
+        listed.clear()
     return TraceRecords(counts, quality, kinds, listed=sorted(listed))
 
 

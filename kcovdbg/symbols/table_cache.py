@@ -319,7 +319,10 @@ class TableBuild:
         import subprocess
 
         try:
-            inputs = dict(zip(("", "--shared="), list_contents(image), strict=False))
+            debug_file, *shared = list_contents(image)
+            inputs = {"": debug_file}
+            if shared:
+                inputs["--shared="] = shared[0]
             if code is not None:
                 inputs["--code="] = code
             with ExitStack() as stack:

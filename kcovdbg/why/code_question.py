@@ -164,24 +164,31 @@ def _explain(context: Context, question: CodeName, traces: _Traces) -> Explained
     if has_many and not question.is_all and _has_code(image, question):
         wanted = outside
     tables = (image, *points.find_module_tables(wanted))
-    if not question.is_function or any(_has_code(table, question) for table in tables):
-        try:
-            code = _join(context, image, points.find_modules(wanted))
-            about = CodeQuestion(context, code, merged, traces.notes, traces.comparisons)
-        except CapabilityError as error:
-            if not question.is_function:
-                raise
-            remarks.append(f"what stands before {text}() is unknown: {error}")
-        else:
-            if question.is_all:
-                uncovered = UncoveredAnswers(about.rank_uncovered(text), about.explain_uncovered)
-                return ExplainedCode(text, (), remarks, uncovered)
-            subject = SubjectFinder(context, code).find(text, question.pc)
-            found = ExplainedCode(subject.name, list(about.explain(subject)), remarks)
-            if points.lacks_modules and found.codes.isdisjoint(_ENDING):
-                remarks.append("calls and pointers of modules whose files are missing are unknown")
-            return found
-    return ExplainedCode(f"{text}()", list(explain_function(context, text, merged)), remarks)
+    if question.is_function and not any(_has_code(table, question) for table in tables):
+        return _explain_by_points(context, text, merged, remarks)
+    try:
+        code = _join(context, image, points.find_modules(wanted))
+        about = CodeQuestion(context, code, merged, traces.notes, traces.comparisons)
+    except CapabilityError as error:
+        if not question.is_function:
+            raise
+        remarks.append(f"what stands before {text}() is unknown: {error}")
+        return _explain_by_points(context, text, merged, remarks)
+    if question.is_all:
+        uncovered = UncoveredAnswers(about.rank_uncovered(text), about.explain_uncovered)
+        return ExplainedCode(text, (), remarks, uncovered)
+    subject = SubjectFinder(context, code).find(text, question.pc)
+    found = ExplainedCode(subject.name, list(about.explain(subject)), remarks)
+    if points.lacks_modules and found.codes.isdisjoint(_ENDING):
+        remarks.append("calls and pointers of modules whose files are missing are unknown")
+    return found
+
+
+def _explain_by_points(
+    context: Context, function: str, trace: TraceRecords | None, remarks: Sequence[str]
+) -> ExplainedCode:
+    answers = list(explain_function(context, function, trace))
+    return ExplainedCode(f"{function}()", answers, remarks)
 
 
 def explain_code(context: Context, question: CodeName, names: Sequence[str]) -> ExplainedCode:

@@ -159,7 +159,8 @@ def explain_elsewhere(
     if task is not None:
         frames = find_interrupt(state, task.fields.address)
         functions = [frame.function for frame in frames if frame.function]
-        function = function if function in functions else strip_clone_suffix(function)
+        if function not in functions:
+            function = strip_clone_suffix(function)
         if function in functions:
             yield Answer(
                 "function-in-interrupt",
