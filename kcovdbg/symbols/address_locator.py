@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Final, NamedTuple
 
-from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, demangle, strip_clone_suffix
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.branches import map_on_cores
@@ -234,17 +233,18 @@ class AddressLocator:
         return zip(wanted, self.locations.add_frames(completed), strict=True)
 
 
-def locate_addresses(elf: ElfFile, addresses: array[int]) -> list[tuple[Frame, ...]]:
+def locate_addresses(
+    reader: DwarfReader, symbols: SymbolTable, addresses: array[int]
+) -> list[tuple[Frame, ...]]:
     """Return the frames of each address of an image, innermost first; none where debug info has no
     line.
 
-    :param elf: an image with debug info, or its file of debug info.
+    :param reader: of its debug info.
+    :param symbols: its symbols.
     :param addresses: ascending.
     :raises ElfError: when the file is damaged.
     """
-    locator = AddressLocator(
-        DwarfReader(elf), elf.symbols, addresses, lambda _: None, everything=False
-    )
+    locator = AddressLocator(reader, symbols, addresses, lambda _: None, everything=False)
     numbers = locator.finish().chains
     found = join_spellings(locator.locations.arrays())
     strings = [None, *found.strings()]

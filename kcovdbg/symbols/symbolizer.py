@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcovdbg.abi.address import word_mask
 from kcovdbg.elf.file import ElfFile
@@ -22,6 +22,9 @@ from kcovdbg.symbols.awaited_table import AwaitedTable
 from kcovdbg.symbols.coverage_points import Functions, PointKind
 from kcovdbg.symbols.location_table import LocationTable, TextRange
 from kcovdbg.target.target import SourceLines
+
+if TYPE_CHECKING:
+    from kcovdbg.symbols.dwarf_reader import DwarfReader
 
 
 @contextmanager
@@ -50,10 +53,6 @@ NO_LINES: Final = "no line information"
 
 _INIT: Final = ".init"
 
-# So many addresses that reading debug info for all of them takes less time than asking the debugger
-# for each.
-_MANY: Final = 200
-
 Fallback = Callable[[int], Sequence[Frame]]
 """Returns the location of an instruction of the running kernel, empty when it has none. Raises
 nothing.
@@ -79,7 +78,7 @@ def demangle_location(location: Location) -> Location:
 
 class ImageText(NamedTuple):
     """The code of an image, whose symbols name PCs while there is no table, and whose debug info
-    locates many PCs at once that are not in the table.
+    locates PCs that are not in the table.
     """
 
     ranges: tuple[TextRange, ...]
@@ -179,7 +178,7 @@ class Symbolizer:
         make = tuple.__new__
         rows = table.get_rows(pcs)
         others = [pc for pc, row in zip(pcs, rows, strict=True) if row is None]
-        frames_of = self._locate_many(others) if len(others) >= _MANY else {}
+        frames_of = self._locate_by_image(others)
         found: dict[int, Location] = {}
         for pc, row in zip(pcs, rows, strict=True):
             if row is None:
@@ -208,18 +207,31 @@ class Symbolizer:
             found[pc] = make(Location, (pc + offset & mask, frames, remark, kind == tail, mangled))
         return found
 
-    def _locate_many(self, pcs: Iterable[int]) -> Mapping[int, tuple[Frame, ...]]:
+    def _locate_by_image(self, pcs: Iterable[int]) -> Mapping[int, tuple[Frame, ...]]:
         """Return the frames of PCs in the image's code; of none where it cannot be read."""
         inside = sorted(pc for pc in pcs if self._section_of(pc) is not None)
-        if self._image is None or not inside:
+        if not inside or self._debug_info is None:
             return {}
         from kcovdbg.symbols.address_locator import locate_addresses
 
+        reader, elf = self._debug_info
         addresses = array("Q", [pc - 1 for pc in inside])
-        with suppress(KcovdbgError), ElfFile(self._image) as elf:
-            if elf.has_lines:
-                return dict(zip(inside, locate_addresses(elf, addresses), strict=True))
+        with suppress(KcovdbgError):
+            return dict(zip(inside, locate_addresses(reader, elf.symbols, addresses), strict=True))
         return {}
+
+    @cached_property
+    def _debug_info(self) -> tuple[DwarfReader, ElfFile] | None:
+        """The debug info of the image, which remains open; None where it cannot be read."""
+        if self._image is None:
+            return None
+        from kcovdbg.symbols.dwarf_reader import DwarfReader
+
+        with suppress(KcovdbgError):
+            elf = ElfFile(self._image)
+            if elf.has_lines:
+                return DwarfReader(elf), elf
+        return None
 
     def _locate_other(
         self, pc: int, frames: tuple[Frame, ...], mangled: str | None = None
