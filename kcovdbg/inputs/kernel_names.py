@@ -132,8 +132,15 @@ class KernelNames:
         # Patterns of crash reports, which the module has, take long to load.
         from kcovdbg.records.written_locations import WordLookup
 
+        def locate(address: int) -> Location:
+            if self.symbolizer is None:
+                return Location(address, ())
+            return self.symbolizer.locate_instruction(address)
+
         finder = self.make_function_finder()
-        return WordLookup(self._memory.target, self.locations, finder, is_running=is_running)
+        return WordLookup(
+            self._memory.target, self.locations, locate, finder, is_running=is_running
+        )
 
     @cached_property
     def recorded_words(self) -> WordLookup:

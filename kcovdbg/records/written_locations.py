@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of, pc_of
@@ -55,6 +55,8 @@ class WordLookup:
     """Finds written locations in the code of a kernel.
 
     :param names: locations of recorded PCs.
+    :param locate: returns the location of an instruction of the running kernel, without frames
+        where debug info has none.
     :param functions: finds functions of the kernel and its modules.
     :param is_running: whether all addresses include the KASLR offset.
     """
@@ -63,12 +65,14 @@ class WordLookup:
         self,
         target: Target,
         names: LocationCache,
+        locate: Callable[[int], Location],
         functions: FunctionFinder,
         *,
         is_running: bool,
     ) -> None:
         self._target = target
         self._names = names
+        self._locate = locate
         self._functions = functions
         self._is_running = is_running
         self._are_calls = CALL_MACHINES.fullmatch(target.machine) is not None
@@ -177,23 +181,18 @@ class WordLookup:
     def _make(self, word: CodeWord, pc: int) -> WrittenLocation:
         address = address_of(pc, self._target.kaslr_offset)
         is_recorded = word.function is None and not word.is_exact and not word.is_oops
-        lines = self._target.lines
-        # A coverage point's row may be of a function that recorded its caller by a tail call.
-        frames: tuple[Frame, ...] = ()
-        if not is_recorded and lines is not None:
-            frames = tuple(lines.frames_at(address - (not word.is_exact)))
-        if (
-            lines is not None
-            and word.is_exact
-            and word.said_line is not None
-            and not _has_line(frames, word.said_line)
-        ):
+        location = Location(address, ())
+        if not is_recorded:
+            # A coverage point's row may be of a function that recorded its caller by a tail call.
+            location = self._locate(address - (not word.is_exact))
+        said = word.said_line
+        if word.is_exact and said is not None and not _has_line(location.frames, said):
             # Where WARN() is no trap but a call, its place is a return address.
-            called = tuple(lines.frames_at(address - 1))
-            if _has_line(called, word.said_line):
+            called = self._locate(address - 1)
+            if _has_line(called.frames, said):
                 return self._make(word._replace(is_exact=False), pc)
-        if frames:
-            location = demangle_location(Location(address, frames))
+        if location.frames:
+            location = location._replace(address=address)
         else:
             # Names are of the instruction before an address.
             location = self._names[pc + word.is_exact]

@@ -207,6 +207,20 @@ class Symbolizer:
             found[pc] = make(Location, (pc + offset & mask, frames, remark, kind == tail, mangled))
         return found
 
+    def locate_instruction(self, address: int) -> Location:
+        """Return the location of an instruction of the running kernel by debug info alone, without
+        frames where that has none.
+        """
+        self._look_for_table()
+        pc = address + 1 - self._offset & self._mask
+        frames = self._locate_by_image((pc,)).get(pc)
+        if frames is None and self._modules is not None:
+            frames = tuple(self._modules.frames_at(address))
+        location = demangle_location(Location(address, frames or ()))
+        if location.mangled is None and "::" in (location.outermost.function or ""):
+            return location._replace(mangled=self._function_at(pc - 1))
+        return location
+
     def _locate_by_image(self, pcs: Iterable[int]) -> Mapping[int, tuple[Frame, ...]]:
         """Return the frames of PCs in the image's code; of none where it cannot be read."""
         inside = sorted(pc for pc in pcs if self._section_of(pc) is not None)

@@ -9,6 +9,7 @@ from array import array
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.symbols.blocks import order_rows
 from kcovdbg.symbols.dwarf_reader import DwarfReader
+from kcovdbg.symbols.symbolizer import Symbolizer, find_image_text
 
 BASE = 0x10000
 # outer() is inlined into function() at line 30, and inner() into outer() at line 20; inner()'s code
@@ -78,3 +79,5 @@ def test_code_in_a_function_without_ranges(tmp_path):
     inlined = [rows.columns.inlined[index] for index in range(rows.columns.inlined_count)]
     calls = {(one.start - BASE, one.end - BASE, one.line) for one in inlined}
     assert calls == {(2, 4, 20), (2, 4, 30)}
+    location = Symbolizer(text=find_image_text(None, image)).locate_instruction(BASE + 2)
+    assert [frame.function for frame in location.frames] == names
