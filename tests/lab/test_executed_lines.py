@@ -10,17 +10,21 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from kcovdbg.compiled_module import load_native
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.placed_module import PlacedModule
 from kcovdbg.records.line_states import (
     OPEN,
     WHOLE,
+    BlockState,
+    BranchState,
+    CodeBlock,
     LineState,
     Place,
     Quality,
@@ -369,6 +373,90 @@ def test_all_calls_as_one_trace(truth: Truth) -> None:
         # Some switches keep the address of their table in the stack, and libfdt has no points.
         most = 0.02
     assert unknown <= most
+
+
+# What the last instruction of a branch does not do.
+_NO_BRANCH: Final = BlockFlag.NO_LINES | BlockFlag.CALL | BlockFlag.INDIRECT
+
+
+def find_branches(blocks: Sequence[CodeBlock]) -> list[CodeBlock]:
+    """Return the blocks whose branches are counted: those that are left in one of two ways."""
+    return [
+        block
+        for block in blocks
+        if block.flags & BlockFlag.FALLS
+        and not block.flags & _NO_BRANCH
+        and len(set(block.successors)) == len(block.successors) == 2
+        and block.lines
+    ]
+
+
+class Steps:
+    """How often a call executed each instruction, and each instruction after another one."""
+
+    def __init__(self, code: CodeTruth, own: Sequence[int]) -> None:
+        self._code = code
+        self.counts = Counter(own)
+        self._pairs = Counter(pairwise(own))
+
+    def sides_of(self, block: CodeBlock, blocks: Sequence[CodeBlock]) -> tuple[int, ...] | None:
+        """Return how often a block was left to each of its successors; None for a block that only
+        an exception leaves in another way.
+        """
+        _, lib = load_native()
+        address, last = block.address, None
+        while address < block.address + block.size:
+            last = self._code.instruction_at(address)
+            if last is None:
+                return None
+            address = last.end
+        if last is None or last.flow != lib.KCOVDBG_FLOW_BRANCH:
+            return None
+        return tuple(self._pairs[last.address, blocks[to].address] for to in block.successors)
+
+
+def test_counts_of_blocks_and_branches(truth: Truth, request: pytest.FixtureRequest) -> None:
+    """How often each block of a call was executed, and each branch was left to either side."""
+    if not request.config.getoption("exhaustive"):
+        pytest.skip("takes minutes: --exhaustive runs it")
+    tally: Counter[str] = Counter()
+    wrong: list[object] = []
+    for call, own in truth.calls:
+        steps = Steps(truth, own)
+        records = Counter(call.records)
+        # A page fault or an interrupt outside of the log has records as well.
+        if any(count > steps.counts[pc] for pc, count in records.items()):
+            continue
+        trace = TraceRecords(records, _WHOLE, _PC)
+        functions = truth.functions_of(set(own))
+        columns = truth.finder.find_columns(trace, functions, with_others=False)
+        hits = list(zip(columns.branch_hits[::2], columns.branch_hits[1::2], strict=True))
+        branches = iter(zip(columns.branch_state, hits, strict=True))
+        for function in functions:
+            blocks = truth.finder.find_blocks(trace, function).blocks
+            for block in blocks:
+                ran = steps.counts[block.address]
+                if block.flags & BlockFlag.NO_LINES or block.state is BlockState.UNKNOWN:
+                    continue
+                tally["blocks"] += 1
+                is_right = (block.state is BlockState.EXECUTED) == bool(ran)
+                if not is_right or (block.records or 0) > ran:
+                    wrong.append((call.text, block, ran))
+            for block in find_branches(blocks):
+                state, found = next(branches)
+                sides = steps.sides_of(block, blocks)
+                if sides is None or state == BranchState.UNKNOWN:
+                    continue
+                tally["branches"] += 1
+                # What follows from other records counts 1.
+                for count, side in zip(found, sides, strict=True):
+                    if bool(count) != bool(side) or count > side:
+                        wrong.append((call.text, block, found, sides))
+        assert next(branches, None) is None
+    print(dict(tally))
+    assert wrong == []
+    assert tally["blocks"] > 50_000
+    assert tally["branches"] > 20_000
 
 
 @pytest.mark.parametrize("is_placed", [True, False], ids=["with the stack", "without the stack"])
