@@ -8,11 +8,14 @@ everything else in drgn::
     >>> for kcov in for_each_kcov(prog):
     ...     print(hex(kcov), kcov.mode, kcov_count(kcov))
 
-They support every generation of KCOV that kcovdbg supports.
+They support every generation of KCOV that kcovdbg supports. Helpers that search the kernel issue a
+warning (module warnings) for each structure that they could not read: what they return may lack
+what it leads to.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -23,12 +26,13 @@ from drgn.helpers.common.prog import takes_program_or_default
 from kcovdbg.abi.generations import KCOV, TASK
 from kcovdbg.abi.handle import decode_handle
 from kcovdbg.abi.record import PC, decode_words, make_encoding
+from kcovdbg.console.text import escape
 from kcovdbg.model.state import Part, State
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.struct_layout import find_member
 from kcovdbg.walk.layout import Layout, detect_layout, field_paths
-from kcovdbg.walk.objects import find_capacity, read_count, read_kcov
+from kcovdbg.walk.objects import check_buffer, find_capacity, read_count, read_kcov
 from kcovdbg.walk.state import StateReader, read_state
 from kcovdbg.walk.tasks import read_task
 
@@ -80,7 +84,11 @@ def _target(prog: Program) -> tuple[DrgnTarget, Layout]:
 
 
 def _state(prog: Program, part: Part) -> State:
-    return read_state(*_target(prog), part)
+    state = read_state(*_target(prog), part)
+    for line in state.unread(part):
+        # In the name of the helper's caller.
+        warnings.warn(escape(line), stacklevel=3)
+    return state
 
 
 def _address(target: DrgnTarget, pointer: Object) -> int:
@@ -210,7 +218,10 @@ def kcov_count(kcov: Object) -> int | None:
     """
     target, layout = _target(kcov.prog_)
     area = find_kcov_area(kcov).value_()
-    return read_count(target, layout, area) if area else None
+    if not area:
+        return None
+    check_buffer(target, area)
+    return read_count(target, layout, area)
 
 
 def kcov_capacity(kcov: Object) -> int | None:
@@ -233,6 +244,7 @@ def kcov_words(kcov: Object) -> list[int]:
     target, layout, found = _read(kcov)
     if not found.area or not found.size:
         return []
+    check_buffer(target, found.area)
     data = target.read(found.area, found.size * layout.buffer_word)
     encoding = make_encoding(PC, layout.buffer_word, target.big_endian)
     return list(decode_words(data, encoding))

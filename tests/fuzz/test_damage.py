@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """`check` on damaged memory of the demo's kernel: it finds the damage, and nothing else."""
 
+import warnings
+
+import drgn
 import pytest
 
 from kcovdbg.abi.handle import find_bucket
 from kcovdbg.check.runner import check
+from kcovdbg.errors import PointerError
+from kcovdbg.helpers import for_each_kcov_remote, kcov_count, kcov_words
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import Role
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader, read_state
-from tests.fuzz.damaged_target import open_damaged
+from tests.fuzz.damaged_target import PAGE, open_damaged
 
 KCOV, TASK, REMOTE, AREA = (
     "struct kcov",
@@ -193,3 +198,26 @@ def test_damage_is_found(demo, damage):
     assert expected & found
     assert found <= expected | {"X2"} | ({"B4"} if "B1" in expected or "B2" in expected else set())
     assert report.violations
+
+
+def test_helpers_warn_of_what_they_could_not_read(demo):
+    """An iteration that finds nothing is not one that there is nothing to find in."""
+    target, _, snapshot = demo
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = {handle.value_() for handle in for_each_kcov_remote(target.prog)}
+    assert found == {handle.address for handle in snapshot.handles}
+    page = target.physical(target.symbol("kcov_remote_map").address) & -PAGE
+    target.memory.removed.add(page)
+    with pytest.warns(UserWarning, match="kcov_remote_map"):
+        assert not list(for_each_kcov_remote(target.prog))
+
+
+def test_helpers_read_no_buffer_inside_of_a_page(demo):
+    target, _, snapshot = demo
+    kcov = an_object(snapshot, mode=2, sequence=1, remote=False)
+    target.put(kcov.address, KCOV, "area", kcov.area + 8)
+    found = drgn.Object(target.prog, f"{KCOV} *", kcov.address)
+    for read in (kcov_count, kcov_words):
+        with pytest.raises(PointerError):
+            read(found)
