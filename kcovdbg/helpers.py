@@ -26,7 +26,6 @@ from drgn.helpers.common.prog import takes_program_or_default
 from kcovdbg.abi.generations import KCOV, TASK
 from kcovdbg.abi.handle import decode_handle
 from kcovdbg.abi.record import PC, decode_words, make_encoding
-from kcovdbg.console.text import escape
 from kcovdbg.model.state import Part, State
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.pointer import strip_tag
@@ -86,8 +85,10 @@ def _target(prog: Program) -> tuple[DrgnTarget, Layout]:
 def _state(prog: Program, part: Part) -> State:
     state = read_state(*_target(prog), part)
     for line in state.unread(part):
+        # Names in the kernel's memory may have any characters.
+        text = line if line.isprintable() else ascii(line)
         # In the name of the helper's caller.
-        warnings.warn(escape(line), stacklevel=3)
+        warnings.warn(text, stacklevel=3)
     return state
 
 
