@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Modes: ``enum kcov_mode``, the flag bits beside it in a task's mode word, and the requests that
-enable a mode.
+"""Modes of ``enum kcov_mode``, flag bits in a task's mode word, and requests that enable a mode.
 
-A mode is named as in ``enum kcov_mode``, without the prefix. Its number differs between kernels
+The name of a mode is its enumerator without the prefix. Its number differs between kernels
 (kcov-abi.md 3.1 and 8.6).
 """
 
@@ -17,17 +16,16 @@ from kcovdbg.abi.record import CMP, PC, Codec
 
 PREFIX: Final = MODE_PREFIX
 
-# The task's word is a mode plus flags. Since Linux kernel commit 0ed557aa8139 ("sched/core / kcov:
-# avoid kcov_area during task switch") (in v4.18) bit 30 is set in every task that is switched out,
-# also in those that never used KCOV.
+# A task's mode word has a mode and flags. Since Linux kernel commit 0ed557aa8139 ("sched/core /
+# kcov: avoid kcov_area during task switch") (in v4.18) bit 30 is set in every task that is switched
+# out, although it may never have used KCOV.
 IN_CTXSW: Final = 1 << 30
 
 DISABLED: Final = "DISABLED"
 INIT: Final = "INIT"
 REMOTE: Final = "REMOTE"
 
-# Nothing is recorded in these modes, nor in INIT and modes that begin with it. In every other mode
-# a task records.
+# A task records in all modes except these, INIT, and modes whose names begin with INIT.
 _IDLE_MODES: Final = frozenset({DISABLED, REMOTE, "INVALID"})
 
 
@@ -38,9 +36,9 @@ class Ioctl(NamedTuple):
 
     number: int
     direction: str = ""
-    """``r`` as in ``_IOR()``, ``w`` as in ``_IOW()``, empty as in ``_IO()``."""
+    """``r`` for ``_IOR()``, ``w`` for ``_IOW()``, empty for ``_IO()``."""
     size: int = 0
-    """Size of the argument's type, as the number holds it."""
+    """Size of the argument's type, which is a part of the number."""
     letter: str = "c"
     """The device's type number."""
 
@@ -49,10 +47,10 @@ ENABLE: Final = Ioctl(100)
 
 
 class DeviceRequests(NamedTuple):
-    """The other requests of a device that is not KCOV's own."""
+    """The other requests of a posted series' device."""
 
     file: str
-    """Name of its file, which is in the folder of KCOV's file."""
+    """Name of its file in the folder of KCOV's file."""
     init: Ioctl
     disable: Ioctl
     remote_enable: Ioctl
@@ -62,28 +60,28 @@ class DeviceRequests(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EnableRequest:
-    """How user space enables a mode."""
+    """The request by which user space enables a mode."""
 
     argument: int = 0
-    """Argument of the ioctl, unless ``prefix_words`` says otherwise."""
+    """Argument of the ioctl, unless ``prefix_words`` returns it."""
     feature: str | None = None
-    """Feature that a kernel must have for it; None if every kernel can do it."""
+    """Feature of the kernels that have it; None if all kernels have it."""
     since: str = ""
-    """Release or posted series that brings it."""
+    """Release or posted series that added it."""
     ioctl: Ioctl = ENABLE
     """The request that enables it."""
     records_once: bool = False
-    """Whether each record is written once only."""
+    """Whether the kernel records each point only once."""
     reset: Ioctl | None = None
-    """The request with which the kernel resets what was recorded; None if it has none."""
+    """The request that removes all records; None if there is none."""
     second: Mode | None = None
-    """Mode in which the second buffer is read, where there are two."""
+    """The mode by whose format the second buffer is read, if there is one."""
     prefix_words: Callable[[int], int] | None = None
-    """Returns how many words of a buffer of some size come before the count; that number is then
-    the ioctl's argument.
+    """Returns the number of words before the count in a buffer of some size, which is the ioctl's
+    argument; None if there is no prefix.
     """
     errors: Mapping[tuple[str, int | str], tuple[str, str]] = field(default_factory=dict)
-    """Message and hint for an error of its own, by the step and the errno or cause
+    """Message and hint for each of its errors, by the step and the errno or cause
     (:mod:`kcovdbg.collect.requests`).
     """
     remark: str | None = None
@@ -94,12 +92,11 @@ class EnableRequest:
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """A mode and what it records."""
+    """A mode, and the format of its records."""
 
     name: str
-    """As in ``enum kcov_mode``, without the prefix, or as user space knows it: ``TRACE_PC``.
-
-    Trace files have it.
+    """The enumerator of ``enum kcov_mode`` without the prefix, or user space's name of the mode:
+    ``TRACE_PC``. Trace files have this name.
     """
     codec: Codec
     request: EnableRequest | None = None
@@ -128,9 +125,9 @@ def strip_flags(word: int, flags: int) -> int:
     return word & ~flags & 0xFFFFFFFF
 
 
-# A mode is a small number in every kernel, known or not: from this bit on, all are flags.
+# Modes are small numbers, even unknown ones: this bit and higher ones are flags.
 _FIRST_FLAG: Final = 8
-# A word with more bits that no kernel uses is damage.
+# A word with more unknown bits is damaged.
 _MOST_UNKNOWN: Final = 2
 
 
@@ -138,18 +135,18 @@ class ModeNumbers(NamedTuple):
     """The numbers of one kernel's modes."""
 
     values: frozenset[int]
-    """Legal combinations included; empty if the debug info does not name the modes."""
+    """The modes and their legal combinations; empty if the debug info has no names of modes."""
     task_flags: int
-    """The flags that this kernel certainly has. In an object's mode they are damage."""
+    """The flags that this kernel is known to have. An object's mode with one of them is damaged."""
     are_complete: bool
     """Whether these are all modes; if not, a low bit may belong to a mode."""
 
     def split(self, word: int) -> tuple[int, int]:
-        """Split a word into a mode, and bits beside it that are neither part of a mode nor a known
+        """Split a word into a mode and the other bits, which are neither part of a mode nor a known
         flag.
 
-        :param word: an object's mode word, or that of a task without the flags that are known.
-        :return: the word itself and 0 if it is not a mode with such bits.
+        :param word: the mode word of an object, or of a task after :func:`strip_flags`.
+        :return: the word itself and 0 if it is no mode with other bits.
         """
         used = self.task_flags
         for number in self.values:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A coverage buffer: its words, and how to decode them."""
+"""A coverage buffer: its words, and their encoding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kcovdbg.abi.record import Encoding, Record, decode_record, pc_words
 
 
 class Gap(NamedTuple):
-    """Records that could not be read. Their words are zero and mean nothing."""
+    """Records that could not be read. Their words are zeros without meaning."""
 
     first: int
     """Index of the first incomplete record."""
@@ -20,21 +20,19 @@ class Gap(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Whether records are in the order in which they were made."""
+    """Whether records are in the order in which they were recorded."""
 
     is_known: bool | None = True
-    """None where that is unknown."""
+    """None if it is unknown whether they have an order."""
     reason: str = ""
-    """Why they are not, or why it is unknown."""
+    """Why they have no order, or why that is unknown."""
 
 
 IN_ORDER: Final = Order()
 
 
 class ListFit(NamedTuple):
-    """How a list of PCs, or a buffer that does not say what it is, fits the kernel that it is read
-    for.
-    """
+    """How well a list of PCs, or a buffer in an unknown mode, fits a kernel."""
 
     points: int
     """Records that are coverage points."""
@@ -43,34 +41,34 @@ class ListFit(NamedTuple):
     remark: str
     """The result in words; it is among the buffer's remarks if :attr:`is_low`."""
     hint: str | None = None
-    """The option with which it fits better."""
+    """The option that makes it fit better."""
 
     @property
     def is_low(self) -> bool:
-        """Whether fewer than half are points: it is of another build, or of another convention."""
+        """Whether fewer than half are points: the build or the convention is another one."""
         return self.points * 2 < self.judged
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """One buffer, read once.
-
-    Compared by identity: comparing the words of two is an analysis of its own.
-    """
+    """One buffer, read once. Buffers are equal only if they are identical."""
 
     name: str
-    """Name that the user gave: ``41``, ``file:PATH``."""
+    """The user's name of it: ``41``, ``file:PATH``."""
     encoding: Encoding
     words: array[int] = field(repr=False)
     """The words of all records, as stored; typecode Q or I. They must not be changed."""
     count: int
-    """Records in ``words``: the stored count, clamped to the capacity and to what could be read."""
+    """Records in ``words``: the stored count, clamped to the capacity and to the records that could
+    be read.
+    """
     stored_count: int | None = None
-    """The count word, which user space can write; words where records differ in length. None if
-    unreadable, or if the format has none."""
+    """The count word, which user space can write. It counts words if records differ in length. None
+    if it is unreadable, or the format has none.
+    """
     capacity: int | None = None
-    """Capacity in records, or in words where records differ in length; None if the size of the
-    buffer is unknown.
+    """Capacity in records, or in words if records differ in length; None if the size of the buffer
+    is unknown.
     """
     address: int | None = None
     size: int | None = None
@@ -83,7 +81,7 @@ class Buffer:
     kaslr_offset: int = 0
     """Add it to a recorded PC for the address in the running kernel."""
     build_id: str | None = None
-    """Build ID of the kernel that recorded a trace, hexadecimal, as its side file has it."""
+    """Build ID of the kernel that recorded a trace, hexadecimal, from its side file."""
     live: bool = False
     private: bool = False
     """Whether user space cannot write it: the area of a section."""
@@ -98,31 +96,27 @@ class Buffer:
     has not recorded everything yet.
     """
     was_full: bool = False
-    """Whether one of the buffers that it was made of was full: some of its records may have been
-    dropped.
-    """
+    """Whether a buffer that was merged into it was full, so that records may have been dropped."""
     is_incomplete: bool = False
     """Whether records are missing, or may be missing because the count could not be read."""
     remarks: tuple[str, ...] = ()
-    """Notes for the reader, each a line: clamped, full, being written, missing pages."""
+    """Lines for the reader: the count was clamped, the buffer is full, pages are missing."""
     listed_code: array[int] | None = field(default=None, repr=False)
-    """Addresses of all instructions that may have been executed, for a list of executed addresses;
-    None where these are unknown.
+    """For a list of executed addresses, the addresses of all instructions that may have been
+    executed; None if these are unknown.
     """
     order: Order = IN_ORDER
     fit: ListFit | None = None
-    """None for a buffer of the kernel's, and where the points are unknown."""
+    """None for a buffer in a kernel's memory, or if the points are unknown."""
     file_words: array[int] | None = field(default=None, repr=False)
-    """Each record as a file of PCs has it; None for another buffer, or where records were chosen.
-    """
+    """The records as in a file of PCs; None for another buffer, or for a selection of records."""
     second: Buffer | None = field(default=None, repr=False)
     """The second buffer of an object that writes both at once."""
 
     @property
     def full(self) -> bool | None:
-        """Whether no further record fits: then some may have been dropped.
-
-        None if that is unknown.
+        """Whether no further record fits, so that records may have been dropped; None if that is
+        unknown.
         """
         if self.capacity is None:
             return None
@@ -131,7 +125,7 @@ class Buffer:
         return self.count >= self.capacity
 
     def with_remarks(self, *remarks: str, **changes: Any) -> Buffer:
-        """Return the buffer with further remarks in front of its own, and other changes."""
+        """Return the buffer with further remarks before its own, and with changed values."""
         return replace(self, remarks=(*remarks, *self.remarks), **changes)
 
     @property

@@ -15,23 +15,21 @@ class TaskStack(NamedTuple):
     """A task's stack."""
 
     frames: Sequence[StackFrame] = ()
-    """Innermost first; none where it could not be read."""
+    """Innermost first; empty if it could not be read."""
     error: str | None = None
     """Why it could not be read."""
 
 
 class CrashEvidence(NamedTuple):
-    """The task that the kernel names as the one that crashed it, with what shows where the crash
-    began.
-    """
+    """The task that crashed the kernel, its stack, and the kernel's log."""
 
     task: int | None = None
-    """``struct task_struct *``; None where no task crashed, or that is unknown."""
+    """``struct task_struct *``; None if no task crashed, or it is unknown."""
     error: str | None = None
-    """Why it is unknown."""
+    """Why the task is unknown."""
     stack: TaskStack = TaskStack()
     """The stack of that task."""
     log: tuple[LogRecord, ...] = ()
-    """The newest records of the kernel's log, oldest first; none where no task crashed."""
+    """The newest records of the kernel's log, oldest first; empty if no task crashed."""
     state: State | None = None
-    """All tasks, and each CPU's current one; None where no task crashed."""
+    """All tasks, and each CPU's current task; None if no task crashed."""

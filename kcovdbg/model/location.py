@@ -48,24 +48,22 @@ class Location(NamedTuple):
     approximate: bool = False
     """Whether a tail call was recorded whose function is unknown: the frames are its caller's."""
     mangled: str | None = None
-    """The name in the image of the outermost frame's function, where that is demangled."""
+    """The outermost frame's function as named in the image; None if the frame has that name."""
 
     @property
     def symbol(self) -> str | None:
-        """The function that the code was compiled into, as the image names it: the outermost
-        frame's.
-        """
-        return self.mangled or (self.frames[-1].function if self.frames else None)
+        """The name in the image of the function into which the code was compiled."""
+        return self.mangled or self.outermost.function
 
     @property
     def innermost(self) -> Frame:
-        """The innermost frame; its members are None where there are no frames."""
+        """The innermost frame; its members are None if there are no frames."""
         return self.frames[0] if self.frames else _NOWHERE
 
     @property
     def outermost(self) -> Frame:
-        """The frame of the function into which the code was compiled; unknown as for
-        :attr:`innermost`.
+        """The frame of the function into which the code was compiled; its members are None if there
+        are no frames.
         """
         return self.frames[-1] if self.frames else _NOWHERE
 
@@ -79,23 +77,23 @@ MAX_DEPTH: Final = (1 << START_SHIFT - KIND_BITS) - 1
 
 
 class FrameColumns(NamedTuple):
-    """The frames that chains are made of.
+    """The frames of chains.
 
-    A chain is a word. From the lowest bit: kind of point (3 bits), number of frames (13), index of
-    the first one, the innermost, in ``chain_frame``. Columns are arrays or views of 32-bit numbers,
-    but for ``column``, which has 16 bits.
+    A chain is a word. From the lowest bit on, it has the kind of a point (3 bits), the number of
+    frames (13), and the index of the innermost frame in ``chain_frame``. Columns are arrays or
+    views of 32-bit numbers; those of ``column`` have 16 bits.
     """
 
     chain_frame: Sequence[int]
-    """Numbers of frames, which are indexes of the columns below."""
+    """Numbers of frames, by which the next columns are indexed."""
     function: Sequence[int]
     """Number of a string."""
     file: Sequence[int]
     """Number of a string."""
     line: Sequence[int]
-    """0 where it is unknown."""
+    """0 if it is unknown."""
     column: Sequence[int]
-    """0 where it is unknown."""
+    """0 if it is unknown."""
     strings: Sequence[str | None]
     """The first stands for None; no other two are equal."""
 
@@ -175,8 +173,8 @@ class ModuleMap:
         self._starts = [start for start, _, _ in self._sections]
 
     def find(self, pc: int) -> tuple[LoadedModule, str, int] | None:
-        """Return the module, the section and the offset in it that a return address is at, None for
-        one in no module.
+        """Return the module of a return address, the section, and the offset in the section; None
+        if it is in no module.
         """
         index = bisect_left(self._starts, pc) - 1
         if index < 0:
@@ -190,11 +188,11 @@ class ModuleMap:
 def move_pcs(
     pcs: Iterable[int], old: Sequence[LoadedModule], new: Sequence[LoadedModule]
 ) -> tuple[dict[int, int], dict[int, str]]:
-    """Return where return addresses in modules are when these are loaded elsewhere.
+    """Move return addresses in modules to the places at which the modules are loaded now.
 
-    :param pcs: distinct.
-    :return: old and new address of those that change; addresses in modules that are not loaded,
-        with the module's name.
+    :param pcs: distinct addresses.
+    :return: the new address of each one that changes; and the name of the module for each one in a
+        module that is not loaded.
     """
     modules = ModuleMap(old)
     starts = {(module.key, name): address for module in new for name, address in module.sections}

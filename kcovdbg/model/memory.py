@@ -16,7 +16,7 @@ class VmallocArea(NamedTuple):
     caller: str
     """The function that allocated it, with the suffix of a compiler's clone."""
     has_user_pages: bool
-    """``VM_USERMAP``: allocated for mapping into user space."""
+    """Whether it was allocated for user space: ``VM_USERMAP``."""
     is_page_array: bool = False
     """Whether it is the page array of another area; both have the same caller."""
 
@@ -42,8 +42,8 @@ class StackFrame(NamedTuple):
 
     @property
     def is_entry(self) -> bool:
-        """Whether it is where the kernel is entered, or where a new task begins: nothing of the
-        task is above it.
+        """Whether it is the task's outermost frame: an entry of the kernel, or the start of a new
+        task.
         """
         return _ENTRY.fullmatch(self.function or "") is not None
 

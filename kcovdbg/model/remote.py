@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Remote handles, who carries them, the calls that announce them, and the kernel's own buffers of
-sections: areas.
+"""Remote handles, their carriers, the kernel's calls that start sections under them, and the areas
+of sections.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from kcovdbg.abi.handle import CONTEXTS, SOFTIRQ, START, SUBSYSTEMS, TASK, USB
 
 
 class RemoteHandle(NamedTuple):
-    """One ``struct kcov_remote``: remote sections with this handle collect for this object."""
+    """One ``struct kcov_remote``: remote sections under the handle collect for the object."""
 
     address: int
     handle: int | None
     bucket: int
-    """The bucket that holds it; :func:`kcovdbg.abi.handle.find_bucket` returns the right one."""
+    """Its bucket in memory; :func:`kcovdbg.abi.handle.find_bucket` returns the right one."""
     kcov: int | None
     pid: int | None
     """Thread id of the object's owner, ``kcov->t``."""
     comm: str | None
     errors: tuple[str, ...] = ()
     device: str | None = None
-    """The device of a posted series that it is registered with; None for KCOV's own."""
+    """The device of a posted series with which it is registered; None for KCOV's own."""
 
 
 VHOST: Final = "vhost worker"
@@ -50,31 +50,30 @@ class RemoteSite(NamedTuple):
     """One call of ``kcov_remote_start()``, or of a function that wraps it."""
 
     address: int
-    """After the call, in the running kernel."""
+    """The return address of the call, in the running kernel."""
     function: str
     """The function whose source has the call; it may be inlined."""
     symbol: str | None
-    """The function whose code has it."""
+    """The function whose code has the call."""
     wrapper: str
     """The function that the source calls: ``kcov_remote_start_usb``."""
     file: str | None
     line: int | None
     module: str | None
-    """The loaded module that it is in; None for the kernel's image."""
+    """Its loaded module; None for the kernel's image."""
     errors: tuple[str, ...] = ()
 
     @property
     def subsystem(self) -> int | None:
-        """The subsystem of its handles; None where the caller passes a whole handle."""
+        """The subsystem of its handles; None if the caller passes a whole handle."""
         return SUBSYSTEMS.get(self.wrapper.removeprefix(START).removesuffix("_softirq"))
 
     @property
     def context(self) -> str | None:
-        """``task`` or ``softirq``: where it runs; None if unknown."""
+        """The context in which it runs, ``task`` or ``softirq``; None if unknown."""
         if self.wrapper.endswith("_softirq"):
             return SOFTIRQ
-        # USB has a wrapper of its own for softirqs; the workers of io_uring are threads of a
-        # process.
+        # USB has another wrapper for softirqs. Workers of io_uring are threads of a process.
         if self.subsystem == USB:
             return TASK
         return CONTEXTS.get(self.function, TASK if self.is_of_io_uring else None)
@@ -92,7 +91,7 @@ IRQ_LIST: Final = "irq"
 # v5.18), kcov_mmap before.
 USER_ALLOCATORS: Final = ("kcov_ioctl", "kcov_mmap")
 AREA_ALLOCATORS: Final = {"kcov_remote_start": TASK_LIST, "kcov_init": IRQ_LIST}
-"""The list that each function allocates areas for."""
+"""The list of areas for which each function allocates."""
 
 
 class Area(NamedTuple):
@@ -100,16 +99,17 @@ class Area(NamedTuple):
 
     address: int
     size: int | None
-    """Size in words of the kernel: from the overlay while the area is cached, from the section's
-    task while it is in use; in whole pages where only the vmalloc area shows it.
+    """Size in words of the kernel. A free area has it in its overlay, an area in use in its
+    section's task; otherwise it is that of the vmalloc area, in whole pages.
     """
     list: str
-    """``task`` or ``irq``: the kind of section that it is for."""
+    """The kind of its sections: ``task`` or ``irq``."""
     state: str | None
     """``cached`` (on a list, or idle on its CPU), ``in-use``, ``saved`` (of an interrupted section)
-    or ``unclaimed``; None where some of its possible users are unknown."""
+    or ``unclaimed``; None if some of its possible users are unknown.
+    """
     pid: int | None = None
     cpu: int | None = None
     errors: tuple[str, ...] = ()
     device: str | None = None
-    """The device of a posted series that it belongs to; None for KCOV's own."""
+    """The device of a posted series to which it belongs; None for KCOV's own."""

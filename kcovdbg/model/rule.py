@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The rules that ``check`` applies: invariants of KCOV's state, declared on the functions that look
-for violations.
+"""The rules of ``check``: invariants of KCOV's state. A rule is declared on the function that finds
+its violations.
 
 ::
 
@@ -28,7 +28,7 @@ from kcovdbg.model.kcov import name_kcov, name_task
 from kcovdbg.model.state import BufferContents, Part, Source, State
 from kcovdbg.model.task import Session, TaskFields
 
-# The kernels that have a feature of mainline, for readers.
+# Descriptions of the kernels that have a feature of mainline.
 _KERNELS: Final[Mapping[str, str]] = {
     Feature.COMPARISONS: "v4.15 and later",
     Feature.CTXSW_FLAG: "v4.18 and later",
@@ -42,7 +42,7 @@ _KERNELS: Final[Mapping[str, str]] = {
 
 
 Shown: TypeAlias = tuple[tuple[str, str], ...]
-"""Names and values that a finding rests on, as text."""
+"""The names and values of a finding as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,17 @@ class Violation:
     reason: str | None = None
     """Reason for the limited certainty."""
     kcovs: tuple[int, ...] = ()
-    """Objects whose lock protects what disagrees."""
+    """Objects whose lock protects the inconsistent data."""
     tasks: tuple[int, ...] = ()
-    """Tasks, ``struct task_struct *``, that change it themselves."""
+    """Tasks, ``struct task_struct *``, that change the inconsistent data themselves."""
     remote_lock: bool = False
-    """Whether ``kcov_remote_lock`` protects it."""
+    """Whether ``kcov_remote_lock`` protects the inconsistent data."""
     anybody: bool = False
-    """Whether a KCOV call in flight, in any task, may still resolve it."""
+    """Whether any task inside of KCOV may be about to resolve it."""
     most: int = 1
-    """How many such tasks are needed to resolve it."""
+    """The number of such tasks that are needed to resolve it."""
     severity: Severity | None = None
-    """The severity, where it differs from the rule's."""
+    """The severity; None for the rule's."""
 
 
 def kcov_violation(
@@ -78,7 +78,7 @@ def kcov_violation(
     reason: str | None = None,
     **more: Any,
 ) -> Violation:
-    """Return a violation about an object, whose lock protects what disagrees."""
+    """Return a violation about an object, whose lock protects the inconsistent data."""
     return Violation(name_kcov(address), message, shown, certainty, reason, (address,), **more)
 
 
@@ -91,36 +91,31 @@ def area_violation(
 
 
 def task_violation(fields: TaskFields, message: str, shown: Shown, **more: Any) -> Violation:
-    """Return a violation about a task, which itself changes what disagrees."""
+    """Return a violation about a task, which changes the inconsistent data itself."""
     return Violation(name_task(fields), message, shown, tasks=(fields.address,), **more)
 
 
 def session_violation(state: State, session: Session, message: str, shown: Shown) -> Violation:
-    """Return a violation about a session: its task is the object, and the message says whether the
-    session is saved.
+    """Return a violation about the task of a session. The message says whether the session is
+    saved.
     """
     fields = state.task_by_address.get(session.task or 0)
     about = f"task {session.task or 0:#x}" if fields is None else name_task(fields)
-    where = "its saved session: " if session.is_saved else ""
+    if session.is_saved:
+        message = f"its saved session: {message}"
     kcovs = () if session.kcov is None else (session.kcov,)
-    return Violation(
-        about,
-        where + message,
-        shown,
-        kcovs=kcovs,
-        tasks=() if session.task is None else (session.task,),
-    )
+    tasks = () if session.task is None else (session.task,)
+    return Violation(about, message, shown, kcovs=kcovs, tasks=tasks)
 
 
 def contents_violation(contents: BufferContents, message: str, shown: Shown) -> Violation:
-    """Return a violation about the contents of a buffer: certain only where user space cannot write
-    it.
+    """Return a violation about the contents of a buffer. It is certain only if user space cannot
+    write the buffer.
     """
     kcovs = (contents.kcov,)
     if contents.section is not None:
-        return Violation(
-            contents.about, message, shown, kcovs=kcovs, tasks=(contents.section.address,)
-        )
+        tasks = (contents.section.address,)
+        return Violation(contents.about, message, shown, kcovs=kcovs, tasks=tasks)
     reason = "user space can write its buffer"
     return Violation(
         contents.about, message, shown, Certainty.UNSURE, reason, kcovs, severity=Severity.WARNING
@@ -133,9 +128,7 @@ RuleFunction: TypeAlias = Callable[[State], Iterable[Violation]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One invariant: a decorator of the function that looks for violations, which becomes the
-    rule.
-    """
+    """One invariant. It decorates the function that finds violations, and takes its place."""
 
     name: str
     """``K1``; the letter stands for the group."""
@@ -150,18 +143,17 @@ class Rule:
     consequence: str = ""
     """The consequence of a violation."""
     since: str = ""
-    """The kernels that keep it, for readers, where these are not all that have the first of
-    ``features``.
-    """
+    """Description of the kernels that keep it; empty for all kernels with the first feature."""
     features: Collection[str] = ()
     rests_on: Collection[Source] = ()
-    """Sources that it rests on besides those of the parts that it needs."""
+    """Further sources that must be whole, besides those of the parts that it needs."""
     stacks: Callable[[State], Iterable[int]] | None = None
     """Returns the tasks, ``struct task_struct *``, whose stacks ``check`` reads."""
     obstacle: Callable[[State], str | None] | None = None
-    """Returns why the rule cannot, or need not, be applied to a State; None where it is applied."""
+    """Returns why the rule is not applied to a State, None if it is."""
     about_leaks: bool = False
-    """Whether it detects leaks; then objects found only in slab memory count."""
+    """Whether it detects leaks; then objects that were found only in slab memory are not doubted.
+    """
     detail: str = ""
     """Legal states that look like a violation, and why they are legal."""
     check: RuleFunction = lambda _: ()
@@ -180,7 +172,7 @@ class Rule:
         return all(map(generation.has, self.features))
 
     def unread(self, state: State) -> tuple[str, ...]:
-        """Return what could not be read of all that the rule rests on."""
+        """Return a line for each structure that the rule needs and that could not be read."""
         unwound = () if self.stacks is None else self.stacks(state)
         stacks = (
             f"the stack of task {task:#x} could not be unwound"
@@ -197,9 +189,7 @@ def rules_of(module: ModuleType) -> tuple[Rule, ...]:
 
 @dataclass(frozen=True, slots=True)
 class KnownBug:
-    """A bug of KCOV, or of one of its callers, that leaves a state which violates rules
-    (kcov-abi.md 12).
-    """
+    """A bug of KCOV or of its callers that leaves a violation of rules (kcov-abi.md 12)."""
 
     title: str
     fixed: str
@@ -209,7 +199,7 @@ class KnownBug:
     eras: Collection[str]
     """The generations that may have it."""
     marks: Collection[str] = ()
-    """The rules that no other known bug violates on such a kernel."""
+    """The rules that no other known bug violates in these generations."""
     needs_rt: bool = False
     needs: str | None = None
     """The feature of the posted series that has the bug; None for mainline."""

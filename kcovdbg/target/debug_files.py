@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Files with debug info: given by the user, beside a dump, or found for a stripped image by its
-.gnu_debuglink, build ID or debuginfod's cache.
+"""Files with debug info. The user gives them, they are beside a dump, or they are found for a
+stripped image by its .gnu_debuglink or its build ID, also in debuginfod's cache.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _ROOT: Final = Path("/usr/lib/debug")
 
 
 class DebugFile(NamedTuple):
-    """A file with debug info that the user gave, or that is in the directory of the dump."""
+    """A file with debug info that the user gave, or that was found."""
 
     name: str
     """Its name in messages."""
     path: Path
-    """The file with its contents: a temporary one if it is compressed."""
+    """The file, or an unpacked copy of a compressed one."""
     is_kernel: bool
     build_id: str | None
     header: Header
@@ -36,7 +36,7 @@ class DebugFile(NamedTuple):
 
 
 def list_debug_files(name: str) -> Sequence[str]:
-    """Return a file that was named, or of a folder the images and modules below it.
+    """Return a file that the user named, or the images and modules in a folder.
 
     :raises TargetError: when a folder has none.
     """
@@ -57,13 +57,13 @@ def _is_elf(path: Path) -> bool:
     try:
         return dumpfile.identify(path) is dumpfile.FileKind.ELF
     except TargetError:
-        # Nobody named it, so an unreadable file is no error.
+        # The user did not name the file: it is no error.
         return False
 
 
 def read_stripped(path: PathName) -> tuple[str, str | None] | None:
-    """Return the build ID of an image without debug info, and the name in its .gnu_debuglink; None
-    for any other file.
+    """Return the build ID of an image without debug info, and the name in its .gnu_debuglink;
+    None for another file.
     """
     try:
         with ElfFile(path) as image:
@@ -110,9 +110,7 @@ def _places(image: Path, build_id: str, link: str | None) -> Iterator[Path]:
 
 
 def unpack_symbols(symbols: Sequence[str]) -> tuple[list[DebugFile], list[str]]:
-    """Unpack and check the files given with -s, before anything that takes long; return them and
-    notes for the user.
-    """
+    """Unpack and check the files given with -s; return them, and notes for the user."""
     files: list[DebugFile] = []
     images: list[tuple[str, Path, str, str | None]] = []
     notes: list[str] = []
@@ -129,7 +127,7 @@ def unpack_symbols(symbols: Sequence[str]) -> tuple[list[DebugFile], list[str]]:
         if found is None:
             debug_file = find_debug_file(Path(name), build_id, link)
             if debug_file is None:
-                # Raises the error of the image.
+                # This raises the error of an image without debug info.
                 found = _check_debug_file(name, path)
             else:
                 found = _check_debug_file(str(debug_file), debug_file)
@@ -174,7 +172,7 @@ def find_kernel_file(files: Iterable[DebugFile]) -> DebugFile | None:
 
 
 def of_build(files: list[DebugFile], wanted: str | None) -> list[DebugFile]:
-    """Leave out images of other builds, if there is one of the wanted build.
+    """Leave out the images of other builds, if there is an image of the wanted build.
 
     :param wanted: the kernel's build ID, None if unknown.
     """
@@ -184,7 +182,7 @@ def of_build(files: list[DebugFile], wanted: str | None) -> list[DebugFile]:
 
 
 def check_match(kernel: DebugFile, release: str, wanted: str | None) -> None:
-    """Check that an image is that of a kernel.
+    """Check that an image is of the same build as a kernel.
 
     :param wanted: the kernel's build ID, None if unknown.
     :raises TargetError: when it is not.
@@ -209,7 +207,7 @@ def find_vmlinux(directory: Path, release: str, wanted: str | None) -> DebugFile
         try:
             check_match(found, release, wanted)
         except TargetError:
-            # The user did not give it, so another kernel's image is no error.
+            # The user did not give the image: it is no error.
             continue
         return found
     return None

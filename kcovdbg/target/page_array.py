@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The array of ``struct page``, and the address at which the kernel maps each page, over any
-target.
+"""The array of ``struct page``, and the addresses of the kernel's mappings of pages, in the memory
+of any target.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ PAGE: Final = "struct page"
 _PAGE_TYPE: Final = ("page_type", "_mapcount.counter")
 
 _MACHINES: Final = frozenset({"x86_64", "aarch64", "riscv64", "s390x"})
-# arch/x86/include/asm/page_64_types.h: since Linux kernel commit d52888aa2753 ("x86/mm: Move LDT
-# remap out of KASLR region on 5-level paging") (in v4.20), and before.
+# arch/x86/include/asm/page_64_types.h: the address since Linux kernel commit d52888aa2753 ("x86/mm:
+# Move LDT remap out of KASLR region on 5-level paging") (in v4.20), and the one before it.
 _DIRECT_MAPS: Final = (0xFFFF_8880_0000_0000, 0xFFFF_8800_0000_0000)
-# arch/arm64/mm/init.c: a kernel for 52 bits on a CPU for 48 moves memstart_addr by the difference,
-# KASLR by less than half of the 52 bits.
+# arch/arm64/mm/init.c: on a CPU with 48-bit addresses, a kernel for 52 bits moves memstart_addr by
+# the difference; KASLR moves it by less than half of the 52 bits.
 _ARM64_WIDE_BITS: Final = 52
 _ARM64_MOVED: Final = -(1 << _ARM64_WIDE_BITS - 1)
-# A section's part of the array.
+# Bytes of the array that are read at once: the part of a section of memory.
 _CHUNK: Final = 2 << 20
 # MAX_PAGE_ORDER is 10 on most machines, 13 on arm64 with pages of 64 KiB.
 _MAX_ORDER: Final = 16
-# Linux kernel commit 6e292b9be7f4 ("mm: split page_type out from _mapcount") (in v4.18): PG_buddy,
-# 0x80, is cleared.
+# page_type of a free page, in which PG_buddy, 0x80, is cleared; since Linux kernel commit
+# 6e292b9be7f4 ("mm: split page_type out from _mapcount") (in v4.18).
 _OLD_BUDDY_TYPE: Final = 0xFFFF_FF7F
-# After so many missing pages in a row, the rest of a part counts as missing: on a large machine,
-# all of it may be missing.
+# Missing pages in a row after which the rest of a part counts as missing: on a large machine, all
+# of it may be missing.
 _PATIENCE: Final = 4
 
 
@@ -41,20 +41,20 @@ class PageBlock(NamedTuple):
     """Consecutive elements of the array."""
 
     first: int
-    """Page frame number of the first one."""
+    """Page frame number of the first element."""
     address: int
-    """``struct page *`` of the first one."""
+    """``struct page *`` of the first element."""
     data: bytes
-    """Whole elements; zero where memory is missing."""
+    """Whole elements; zero if their memory is missing."""
     missing: int
-    """Pages of the array that could not be read, those behind ``data`` included."""
+    """The number of pages of the array that could not be read, also behind ``data``."""
 
 
 class PageArray:
     """The array of ``struct page`` of an x86-64, arm64, riscv64 or s390x kernel.
 
     :param target: the kernel.
-    :raises MissingTypeError: when the debug info lacks its types, or for another machine.
+    :raises MissingTypeError: when the debug info lacks a type, or for another machine.
     :raises MissingSymbolError: when the kernel has no such array.
     """
 
@@ -75,10 +75,11 @@ class PageArray:
             return self._read_variable("kernel_map", "struct kernel_mapping", "va_pa_offset")
         if self._target.machine == "s390x":
             return self._find_s390x_map()
-        # With CONFIG_DYNAMIC_MEMORY_LAYOUT, which KASLR of memory and five-level page tables need.
+        # A variable with CONFIG_DYNAMIC_MEMORY_LAYOUT, which KASLR of memory and five-level page
+        # tables need.
         variable = find_kernel_symbol(self._target, "page_offset_base")
         if variable is None:
-            # The address of some structure that is not in the image.
+            # The address of a structure in the direct map.
             cache = read_pointer(self._target, self._target.symbol("slab_caches").address)
             if self._target.machine == "aarch64":
                 return self._find_arm64_map(cache)
@@ -102,7 +103,7 @@ class PageArray:
         except MissingTypeError:
             return 0
         except ReadError:
-            # Older slices lack it. It is moved behind all memory.
+            # Older slices lack the variable. If the map was moved, it starts behind all memory.
             pages = max(part.first + part.length for part in self._target.page_ranges())
             cache = read_pointer(self._target, self._target.symbol("slab_caches").address)
             if cache >= pages * self._target.page_size:
@@ -110,21 +111,20 @@ class PageArray:
             return 0
 
     def _find_arm64_map(self, address: int) -> int:
-        """Return the start of the direct map, by an address in it: ``__phys_to_virt()`` of 0."""
+        """Return the start of the direct map, ``__phys_to_virt()`` of 0, by an address in it."""
         start = read_word(self._target, self._target.symbol("memstart_addr").address)
         start -= (start >> 63) << 64
-        # From -(1 << bits) up, half of all addresses are the direct map.
+        # The direct map is the lower half of the addresses from -(1 << bits) on.
         bits = (~address & WORD_MASK).bit_length()
         if start <= _ARM64_MOVED:
             bits = _ARM64_WIDE_BITS
         return -(1 << bits) - start & WORD_MASK
 
     def for_each_block(self) -> Iterator[PageBlock]:
-        """Yield the parts of the array, with what of them can be read.
+        """Yield the parts of the array. Through a slow connection, the elements of free pages are
+        not read, and are zero.
 
-        Through a slow connection, elements of free pages are not read: they are zero.
-
-        :raises ReadError: when it cannot be found.
+        :raises ReadError: when the array cannot be found.
         """
         size = self.element_size
         for first, count, address in self._target.page_ranges():

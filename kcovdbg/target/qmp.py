@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""QMP, QEMU's machine protocol, on the connection that drgn reads a guest through.
+"""QMP, QEMU's machine protocol, on a connection that is shared with drgn.
 
-A QMP socket serves one client at a time, so drgn and kcovdbg share a connection. drgn reads all
-replies to its commands before it returns: between its calls the stream is free.
+A QMP socket serves one client at a time. drgn reads all replies to its commands before it returns:
+between its calls, kcovdbg can use the connection.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ if TYPE_CHECKING:
 
 _GREETING_TIMEOUT: Final = 5.0
 _MAX_GREETING: Final = 4096
-# Memory for a reply, in sizes of the reply: drgn copies it to a buffer of twice the size, and then
-# parses it.
+# Memory for a reply, as a multiple of its size: drgn copies it to a buffer of twice the size, and
+# then parses it.
 _ROOM: Final = 4
-# For threads that start meanwhile, whose stacks count as data; the address space that their
-# allocators reserve does not.
+# Memory for the stacks of threads that start meanwhile.
 _STACKS: Final = 24 << 20
-# The monitor prints six characters and more for a byte.
+# Limit for the bytes that one command reads: the monitor prints at least six characters for each.
 _LARGEST_READ: Final = 1 << 16
 _HINT: Final = "start QEMU with -qmp unix:PATH,server=on,wait=off and give PATH"
 
 
 class Qmp(Connection):
-    """One connection.
+    """One connection to QEMU.
 
-    :param address: of QEMU's QMP socket.
+    :param address: the address of QEMU's QMP socket.
+    :param timeout: seconds to wait for QEMU's greeting.
     :raises TargetError: when nothing listens there, it is busy, or it is not a QMP socket.
     """
 
@@ -83,24 +83,23 @@ class Qmp(Connection):
         self._socket.settimeout(None)
 
     def duplicate(self) -> int:
-        """Return a file descriptor of the connection, with the greeting unread, for drgn, whose
-        Program closes it.
+        """Return a file descriptor of the connection for drgn, whose Program closes it. The
+        greeting is still unread.
         """
         return os.dup(self._socket.fileno())
 
     @contextlib.contextmanager
     def limited(self) -> Iterator[None]:
-        """Close the connection if a block, in which drgn talks to QEMU, takes longer than a reply
-        may, and limit its memory.
+        """Limit the time and the memory of a block in which drgn talks to QEMU.
 
-        By another process: drgn waits without letting other threads of Python or handlers of
-        signals run.
+        Another process closes the connection after the time: while drgn waits, no other thread of
+        Python and no handler of signals runs.
         """
         seconds = max(time_for_replies(), 0)
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         room = allocated_memory() + _ROOM * find_limit(REPLY_SIZE) + _STACKS
-        # This clock starts before the other process's: when that one ends the talk, the time is
-        # over by this one as well.
+        # This clock starts before that of the other process: when it closes the connection, the
+        # time has passed here as well.
         start = time.monotonic()
         watch = os.fork()
         if not watch:
@@ -126,17 +125,16 @@ class Qmp(Connection):
             os.waitpid(watch, 0)
 
     def close(self) -> None:
-        """Close the connection, drgn's duplicate included, so that QEMU serves the next client.
-
-        May be called twice.
+        """Close the connection and drgn's duplicate, so that QEMU serves the next client. A second
+        call does nothing.
         """
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def peer_memory_is_readable(self) -> bool:
-        """Return whether drgn can read QEMU's memory directly: on this machine, with permission to
-        trace it.
+        """Return whether drgn can read QEMU's memory directly: QEMU runs on this machine, and may
+        be traced.
         """
         if self._socket.family != socket.AF_UNIX:
             return False
@@ -153,10 +151,9 @@ class Qmp(Connection):
     def execute(
         self, command: str, arguments: Mapping[str, Any] | None = None, fd: int | None = None
     ) -> Any:
-        """Run a command and return its result. Capabilities must have been negotiated, as drgn
-        does.
+        """Run a command and return its result. drgn has negotiated capabilities before.
 
-        :param fd: a file descriptor to send with it, for getfd.
+        :param fd: a file descriptor to send with the command getfd.
         :raises TargetError: when QEMU refuses the command or is gone.
         """
         self._count += 1
@@ -172,7 +169,7 @@ class Qmp(Connection):
             self._socket.sendmsg([json.dumps(message).encode() + b"\n"], ancillary)
             while True:
                 reply = self._receive(deadline)
-                # Others are events, or replies to a command that timed out.
+                # Other messages are events, or replies to a command that timed out.
                 if reply.get("id") == ident:
                     break
         except TimeoutError:
@@ -191,7 +188,7 @@ class Qmp(Connection):
         return reply.get("return")
 
     def _query_status(self) -> tuple[bool, str]:
-        """Return whether the guest runs, and QEMU's name of its state."""
+        """Return whether the guest runs, and its state in QEMU's words."""
         status = self.execute("query-status")
         if not isinstance(status, dict) or not isinstance(status.get("running"), bool):
             raise TargetError(f"QEMU at {self.address.text}: invalid answer to query-status")
@@ -255,9 +252,9 @@ class Qmp(Connection):
         return str(self.execute("human-monitor-command", {"command-line": line}))
 
     def read_physical(self, address: int, size: int) -> bytes:
-        """Read physical memory through the monitor: slow, for what drgn cannot read by itself.
+        """Read physical memory through the monitor, which is slow.
 
-        :raises ReadError: when it cannot be read.
+        :raises ReadError: when it is unreadable.
         """
         data = b""
         while len(data) < size:
@@ -270,15 +267,15 @@ class Qmp(Connection):
         return data
 
     def read_notes(self) -> bytes:
-        """Return the ELF notes of a dump by QEMU: registers of each CPU, VMCOREINFO.
+        """Return the ELF notes of a dump by QEMU: the registers of each CPU, and VMCOREINFO.
 
-        :raises TargetError: when QEMU cannot write one, or is not on this machine.
+        :raises TargetError: when QEMU cannot write a dump, or is not on this machine.
         """
         if self._socket.family != socket.AF_UNIX:
             raise TargetError("QEMU takes files over unix sockets only")
         with tempfile.NamedTemporaryFile(prefix="kcovdbg-") as file:
             self.execute("getfd", {"fdname": "kcovdbg"}, file.fileno())
-            # At least a page is written; the notes are before it.
+            # QEMU writes at least a page; the notes come before it.
             part = {"paging": False, "protocol": "fd:kcovdbg", "begin": 0, "length": PAGE_SIZE}
             self.execute("dump-guest-memory", part)
             with ElfFile(file.name, "QEMU's dump") as core:
@@ -296,11 +293,11 @@ class Qmp(Connection):
         start = b""
         while b"\n" not in start:
             if len(start) == _MAX_GREETING or (start and time.monotonic() > deadline):
-                # Peeking returns the same bytes again at once.
+                # More bytes do not fit, or do not come.
                 raise fail(f"incomplete greeting after {timeout:g} s")
             self._socket.settimeout(max(deadline - time.monotonic(), 0.01))
             try:
-                # Left in the stream, for drgn to read.
+                # The greeting is left for drgn to read.
                 start = self._socket.recv(_MAX_GREETING, socket.MSG_PEEK)
             except TimeoutError:
                 raise fail(f"no greeting within {timeout:g} s") from None

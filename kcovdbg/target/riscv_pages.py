@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Virtual memory of 64-bit RISC-V kernels, whose page tables drgn does not walk.
 
-The tables are those of the privileged architecture: Sv39, Sv48 and Sv57 with 512 entries of 8 bytes
-each, Svnapot included. A kernel's VMCOREINFO (arch/riscv/kernel/vmcore_info.c) has what they are
-found by.
+The privileged architecture defines Sv39, Sv48 and Sv57, whose tables have 512 entries of 8 bytes
+each, and Svnapot. A kernel's VMCOREINFO (arch/riscv/kernel/vmcore_info.c) leads to its tables.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from kcovdbg.input_file import parse_number
 
 _ENTRY_SIZE: Final = 8
 _VALID: Final = 1
-# Readable, writable, executable: any of them makes an entry the last one.
+# Readable, writable, executable: an entry with any of these bits leads to a page, not to a table.
 _LEAF: Final = 0xE
-# Svnapot: 16 pages in a row, whose number has its lowest bits replaced by their size.
+# Svnapot: the entry is for 16 pages in a row. The lowest bits of its page number encode that.
 _NAPOT: Final = 1 << 63
 _NAPOT_SIZE: Final = PAGE_SIZE << 4
 _PAGE_NUMBER: Final = (1 << 44) - 1
@@ -35,7 +34,7 @@ class PageTables:
 
     :param read: reads physical memory.
     :param root: the physical address of the highest table.
-    :param levels: of tables.
+    :param levels: the number of levels of tables.
     """
 
     def __init__(self, read: ReadMemory, root: int, levels: int) -> None:
@@ -46,19 +45,17 @@ class PageTables:
     def read(self, address: int, size: int) -> bytes:
         """Read virtual memory.
 
-        :raises ReadError: when any of it is not mapped.
+        :raises ReadError: when a part of it is not mapped.
         """
         return b"".join(self._read(start, length) for start, length in self._pieces(address, size))
 
     def translate(self, address: int) -> int | None:
-        """Return the physical address of a virtual one, None when it is not mapped."""
+        """Return the physical address for a virtual address, None when it is not mapped."""
         found = self._walk(address)
         return None if found is None else found[0]
 
     def _pieces(self, address: int, size: int) -> Iterator[tuple[int, int]]:
-        """Yield physical address and size of each piece of virtual memory that is in one
-        mapping.
-        """
+        """Yield the pieces of virtual memory by mapping: physical address and size of each."""
         end = address + size
         while address < end:
             found = self._walk(address)
@@ -69,10 +66,10 @@ class PageTables:
             address += length
 
     def _walk(self, address: int) -> tuple[int, int] | None:
-        """Return the physical address of a virtual one, and the bytes from there to the end of its
-        mapping.
+        """Return the physical address for a virtual address, and the bytes up to the end of its
+        mapping; None when it is not mapped.
         """
-        # The bits above those that the tables translate are copies of the highest one.
+        # All bits above the translated ones are copies of the highest translated bit.
         high = address >> self._shift + _INDEX_BITS - 1
         if high not in (0, (1 << 65 - self._shift - _INDEX_BITS) - 1):
             return None
@@ -94,8 +91,8 @@ class PageTables:
 def _number(vmcoreinfo: Mapping[str, str], key: str, base: int = 16) -> int:
     """Return a number in VMCOREINFO.
 
-    :raises KeyError: when there is no such line.
-    :raises ValueError: when it has no number.
+    :raises KeyError: when there is no line with this key.
+    :raises ValueError: when its value is no number.
     """
     value = parse_number(vmcoreinfo[key], base)
     if value is None:
@@ -107,7 +104,7 @@ def find_page_tables(vmcoreinfo: Mapping[str, str], read: ReadMemory) -> PageTab
     """Return the page tables of the kernel that VMCOREINFO describes.
 
     :param read: reads physical memory.
-    :raises TargetError: when it does not say where they are.
+    :raises TargetError: when VMCOREINFO lacks their place.
     """
     try:
         root = _number(vmcoreinfo, "SYMBOL(swapper_pg_dir)")
@@ -122,7 +119,7 @@ def find_page_tables(vmcoreinfo: Mapping[str, str], read: ReadMemory) -> PageTab
 
 
 def find_direct_map(vmcoreinfo: Mapping[str, str]) -> int | None:
-    """Return the virtual address of physical address 0, None when VMCOREINFO does not say."""
+    """Return the virtual address of physical address 0, None when VMCOREINFO lacks it."""
     try:
         start = _number(vmcoreinfo, "NUMBER(PAGE_OFFSET)")
         return start - _number(vmcoreinfo, "NUMBER(phys_ram_base)", 10)
@@ -135,20 +132,20 @@ _CHUNK: Final = 16 << 20
 
 
 def search_vmcoreinfo(core: ElfFile, read: ReadMemory) -> bytes | None:
-    """Return the VMCOREINFO of the kernel in a dump that has no note of it, None when there is
+    """Search a dump without a note of VMCOREINFO for the kernel's VMCOREINFO, None when there is
     none.
 
-    It is a page of the kernel's memory, and right where its page tables map what it names. QEMU
-    cannot have a note of it from machines of RISC-V, at least up to version 7.2: their
-    configuration device comes too late.
+    VMCOREINFO is a page of the kernel's memory. A page is accepted if the page tables that it leads
+    to map the kernel's text. QEMU cannot write the note for RISC-V machines, at least up to version
+    7.2, as their configuration device comes too late.
 
     :param core: the dump.
-    :param read: reads its physical memory; raises ReadError where there is none.
+    :param read: reads its physical memory; raises ReadError for missing memory.
     """
     for segment in core.segments:
         spans = core.find_extents(segment.offset, segment.filesz if segment.type == PT_LOAD else 0)
         for offset in (at for first, size in spans for at in range(first, first + size, _CHUNK)):
-            # Whole pages of memory, wherever in the file they are.
+            # Start at a page of memory, which need not be at a multiple of its size in the file.
             start = segment.offset + page_align_down(offset - segment.offset)
             rest = segment.offset + segment.filesz - start
             data = core.read_at(start, min(_CHUNK + PAGE_SIZE, rest))
@@ -162,8 +159,8 @@ def search_vmcoreinfo(core: ElfFile, read: ReadMemory) -> bytes | None:
 
 
 def _is_kernels(vmcoreinfo: Mapping[str, str], read: ReadMemory) -> bool:
-    """Return whether the page tables that VMCOREINFO describes map the start of the text where it
-    says.
+    """Return whether the page tables of VMCOREINFO map the kernel's text to the address in
+    VMCOREINFO.
     """
     try:
         text = _number(vmcoreinfo, "SYMBOL(_stext)")
@@ -174,13 +171,13 @@ def _is_kernels(vmcoreinfo: Mapping[str, str], read: ReadMemory) -> bool:
 
 
 LINKED_SYMBOLS: Final = ("_stext", "swapper_pg_dir")
-"""Symbols whose addresses VMCOREINFO has."""
+"""Symbols with an address in VMCOREINFO."""
 
 
 def add_kaslr_offset(vmcoreinfo: bytes, linked: Mapping[str, int]) -> bytes:
     """Return VMCOREINFO with the KASLR offset, which these kernels leave out.
 
-    :param vmcoreinfo: as the kernel wrote it.
+    :param vmcoreinfo: the kernel's VMCOREINFO.
     :param linked: addresses of symbols in the vmlinux.
     """
     lines = parse_vmcoreinfo(vmcoreinfo)

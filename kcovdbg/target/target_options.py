@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The target options of the command line, and the target that they name; drgn is imported only to
-open it.
+"""The target options of the command line; opens the target that they name. drgn is imported only
+then.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _TRACE_SUFFIX: Final = ".kcov"
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
-    """The target options of the command line; without any, the running kernel, or the kernel image
-    among the debug info.
+    """The target options of the command line. Without any, the target is the kernel image among the
+    debug info, or else the running kernel.
     """
 
     core: str | None = None
@@ -37,12 +37,12 @@ class TargetOptions:
     gdb_remote: str | None = None
     demo: bool = False
     image: bool = False
-    """The kernel image among the debug info alone, even if it is the running kernel's."""
+    """Whether to open the kernel image without memory, even if it is the running kernel's."""
     symbols: Sequence[str] = ()
     files: Sequence[str] = ()
     """Files without an option: a dump, a vmlinux, modules, in any order, as in crash(8)."""
     unpacked: dumpfile.UnpackedFile | None = None
-    """The dump of ``core``, where the caller has unpacked it."""
+    """The dump of ``core``, if the caller has unpacked it."""
 
     @property
     def is_named(self) -> bool:
@@ -53,10 +53,10 @@ class TargetOptions:
 
 
 def sort_files(options: TargetOptions) -> TargetOptions:
-    """Return the options with files that were given without one sorted into dump and debug info.
+    """Return the options with ``files`` sorted into the dump and debug info.
 
     :raises UsageError: when there are two dumps.
-    :raises TargetError: when a file cannot be read, or is neither a dump nor debug info.
+    :raises TargetError: when a file is unreadable, or is neither a dump nor debug info.
     """
     core = options.core
     symbols = [path for name in options.symbols for path in list_debug_files(name)]
@@ -87,10 +87,10 @@ def sort_files(options: TargetOptions) -> TargetOptions:
 
 
 def _find_images(options: TargetOptions) -> dict[str, str | None]:
-    """Return the kernel images among the debug info, with their build IDs; modules are none.
+    """Return the build ID of each kernel image among the debug info.
 
-    :raises UsageError: when they are of more than one kernel, --image has none, or modules alone
-        are given that the running kernel does not have.
+    :raises UsageError: when the images are of several kernels, when there is none for --image, or
+        when there are only modules, which the running kernel has not loaded.
     """
     images: dict[str, str | None] = {}
     modules: dict[str, str | None] = {}
@@ -106,7 +106,7 @@ def _find_images(options: TargetOptions) -> dict[str, str | None]:
         )
     if options.image and not images:
         raise UsageError("--image: no vmlinux is given", hint="kcovdbg --image -s VMLINUX")
-    # Only for what is not a dump.
+    # Dumps do not need the module: it is imported on first use.
     from kcovdbg.target.local_kernel import has_loaded_module
 
     strange = [name for name, build_id in modules.items() if not has_loaded_module(build_id)]
@@ -119,12 +119,12 @@ def _find_images(options: TargetOptions) -> dict[str, str | None]:
 
 
 def find_gdb_arguments(options: TargetOptions) -> list[str]:
-    """Return the arguments with which GDB opens the target that the options name, empty where they
-    name none.
+    """Return the arguments by which GDB opens the target that the options name, empty if they name
+    none.
 
-    Paths are absolute: GDB takes a file called ``-ex=COMMAND`` for an option.
+    Paths are absolute, as GDB would take a file called ``-ex=COMMAND`` for an option.
 
-    :raises TargetError: when GDB cannot open it, or a file cannot be read.
+    :raises TargetError: when GDB cannot open the target, or a file is unreadable.
     """
     options = sort_files(options)
     core, symbols = find_demo_dump() if options.demo else (options.core, options.symbols)
@@ -145,7 +145,7 @@ def find_gdb_arguments(options: TargetOptions) -> list[str]:
         from kcovdbg.target.connection import parse_socket_address
 
         address = parse_socket_address(options.gdb_remote)
-        # GDB takes what begins with | for a command to run.
+        # GDB would run a name that begins with | as a command.
         host = f"[{address.host}]" if ":" in address.host else address.host
         stub = f"tcp:{host}:{address.port}"
         if address.path is not None:
@@ -162,7 +162,7 @@ def find_gdb_arguments(options: TargetOptions) -> list[str]:
 def open_target(options: TargetOptions) -> DrgnTarget | ImageTarget:
     """Open the target that the options name.
 
-    :raises UsageError: when they name two.
+    :raises UsageError: when they name two targets.
     :raises TargetError: when it cannot be opened.
     :raises CapabilityError: when drgn is not installed.
     """
@@ -190,7 +190,7 @@ def open_target(options: TargetOptions) -> DrgnTarget | ImageTarget:
     if options.core is not None:
         return programs.open_core(options.core, options.symbols, unpacked=options.unpacked)
     if options.qemu is not None or options.gdb_remote is not None:
-        # Dumps do without what talks to machines.
+        # Dumps do not need the module: it is imported on first use.
         from kcovdbg.target.drgn import machines
 
         if options.qemu is not None:
@@ -209,7 +209,7 @@ def open_target(options: TargetOptions) -> DrgnTarget | ImageTarget:
     try:
         return programs.open_kernel(options.symbols)
     except TargetError as error:
-        # It is the running kernel's vmlinux, which names traces without its memory.
+        # The running kernel's vmlinux names traces without its memory.
         return programs.open_image_target(
             options.symbols, [f"the running kernel is not read: {error}"]
         )

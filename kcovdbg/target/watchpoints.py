@@ -96,13 +96,11 @@ class Watchpoints:
         return None if self._stub.registers(self._thread) else "the registers are unknown"
 
     def other_stacks(self) -> Iterator[tuple[int, Sequence[StackFrame]]]:
-        """Iterate over the other CPUs, each with its stack; empty stacks are of CPUs in user
-        mode.
-        """
+        """Iterate over the other CPUs, each with its stack, which is empty in user mode."""
         return iter(())
 
     def _unwind(self, registers: bytes) -> Sequence[StackFrame]:
-        # The instruction before is the one that wrote.
+        # The last instruction wrote.
         found = self._registers.parse_before(registers)
         return self._unwind_registers(found) if found else ()
 
@@ -116,8 +114,8 @@ _STEP_SECONDS: Final = 0.1
 class StubWatchpoints(Watchpoints):
     """Watchpoints that kcovdbg sets.
 
-    Where a watchpoint stops a CPU before the instruction that writes, as on arm64, it would do so
-    again at once: the instruction is executed without watchpoints.
+    On arm64, a watchpoint stops a CPU before the instruction that writes, and would stop it again
+    at once: so this instruction is executed without watchpoints.
     """
 
     _stub: RspClient
@@ -137,7 +135,7 @@ class StubWatchpoints(Watchpoints):
 
     @contextlib.contextmanager
     def _watching(self, spans: Sequence[MemorySpan]) -> Iterator[None]:
-        """Watch memory during a block; at its end the machine is stopped, however it ends."""
+        """Watch memory during a block; however the block ends, the machine is stopped then."""
         inserted: list[MemorySpan] = []
         try:
             for span in spans:
@@ -159,7 +157,7 @@ class StubWatchpoints(Watchpoints):
         with self._naming_end():
             reply = self._stub.run(seconds)
             if reply is None:
-                # Another write may have happened in between.
+                # A write may have happened before the stop.
                 reply = self._stop(spans)
                 if reply is None or not _is_hit(reply, spans):
                     return RunEnd.TIME
@@ -173,19 +171,18 @@ class StubWatchpoints(Watchpoints):
             return RunEnd.WRITE
 
     def _stop(self, spans: Sequence[MemorySpan]) -> StopReply | None:
-        """Stop a machine that runs; return how it stopped, or a hit that it had not reported; None
-        when it did not run.
+        """Stop the machine if it runs; return how it stopped, or an unreported hit; None when it
+        did not run.
 
-        A CPU of QEMU that is stopped between a hit and its report remembers the watchpoint beyond
-        its removal, and then loses the first hit of the next one, because only the report clears
-        ``cpu->watchpoint_hit`` (seen in v7.2). The CPU's next instruction brings the report.
+        If a CPU of QEMU is stopped between a hit and its report, ``cpu->watchpoint_hit`` stays set,
+        and the first hit of the next watchpoint is lost (seen in v7.2). The report, which comes
+        with the CPU's next instruction, clears it.
         """
         stop = self._stub.stop()
         self._note_stop(stop)
         if stop is None or _is_hit(stop, spans):
             return stop
-        # Stubs of real machines may not be able to execute one instruction of one CPU, and have
-        # nothing to report late.
+        # Stubs of real machines may be unable to step one CPU, but do not report late.
         with contextlib.suppress(CapabilityError):
             for thread in range(1, _MAX_CPUS + 1):
                 reply = self._stub.step(thread, _STEP_SECONDS)
@@ -196,7 +193,7 @@ class StubWatchpoints(Watchpoints):
         return stop
 
     def _execute_write(self, spans: Sequence[MemorySpan], thread: int) -> None:
-        """Execute the instruction that a CPU is stopped at, while nothing is watched."""
+        """Execute the instruction at which a CPU is stopped, without watchpoints."""
         for span in spans:
             self._stub.remove_watchpoint(*span)
         reply = self._stub.step(thread)
@@ -234,9 +231,9 @@ class StubWatchpoints(Watchpoints):
 
 
 def _is_hit(reply: StopReply, spans: Sequence[MemorySpan]) -> bool:
-    """Return whether a watchpoint was hit, as far as the stub reports it."""
-    # Two CPUs may hit watchpoints at once: the second hit is reported when the machine goes on, as
-    # a trap, and perhaps of a watchpoint that is removed by then.
+    """Return whether the stub reports that a watchpoint was hit."""
+    # If two CPUs hit watchpoints at once, the second hit is reported as a trap when the machine
+    # goes on; its watchpoint may have been removed by then.
     is_span = reply.watch is not None and any(
         span.address <= reply.watch < span.address + span.size for span in spans
     )
