@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The connection to a machine: the address of its socket, a path or host:port, and records of runs
-of kcovdbg that stop it.
+"""The connection to a machine, the address of its socket, and records of runs of kcovdbg that stop
+the machine.
 
-A record is written before the machine is stopped, and removed after it goes on: if a run was
-killed, its record says that it stopped the machine. It is a file beside the machine's socket; for
-TCP addresses, in the user's directory for state.
+A record is written before the machine is stopped, and removed after it goes on. So the record of a
+killed run shows that the run stopped the machine. It is a file beside the machine's socket, or in
+the user's directory for state if the address is a TCP address.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from kcovdbg.user_folder import find_user_folder, make_folder
 
 
 class MachineState(str, Enum):
-    """The state of a machine that can be read."""
+    """The state of a machine."""
 
     RUNNING = "running"
     STOPPED = "stopped"
@@ -45,19 +45,19 @@ class MachineState(str, Enum):
 
 
 class Connection:
-    """The connection that a target is read through; this one is to files, which do not change."""
+    """The connection of a target. This base class is for files, which do not change."""
 
     is_slow: bool = False
-    """Whether each page that is read takes a round trip."""
+    """Whether the read of a page takes a round trip."""
 
     def pause(self) -> AbstractContextManager[bool]:
-        """Stop the kernel for a block, which is given whether it is stopped; afterwards it
-        continues if it ran before.
+        """Stop the kernel during a block; afterwards it continues if it ran before. The block gets
+        whether the kernel is stopped.
         """
         return contextlib.nullcontext(True)
 
     def state(self) -> MachineState | None:
-        """Ask what the machine does at the moment; None for files."""
+        """Return the state of the machine at the moment, None for files."""
         return None
 
     def is_gone(self) -> bool:
@@ -65,32 +65,31 @@ class Connection:
         return False
 
     def stop_note(self) -> str | None:
-        """Return a note on who stopped the machine before kcovdbg connected to it; None while it
+        """Return a note on a machine that was stopped before kcovdbg connected to it, None if it
         runs.
         """
         return None
 
     def resume(self) -> str | None:
-        """Let a machine continue that was left stopped by a run of kcovdbg that has ended; return a
-        note for the user.
+        """Let a machine continue that an ended run of kcovdbg left stopped; return a note for the
+        user.
 
-        :raises TargetError: when none did.
+        :raises TargetError: when no run left it stopped.
         """
         raise TargetError("kcovdbg did not stop this machine")
 
     def leave_stopped(self, reason: str) -> str | None:
-        """Keep a machine that kcovdbg stopped from continuing when the target is closed.
+        """Leave a machine that kcovdbg stopped in this state when the target is closed.
 
-        :param reason: what later runs of kcovdbg give as the reason.
-        :return: a note for the user, None where closing the target lets nothing go on.
+        :param reason: the reason, for later runs of kcovdbg.
+        :return: a note for the user, None if this connection stops nothing.
         """
         del reason
         return None
 
     def close(self) -> None:
-        """Close it; may be called twice.
-
-        A machine behind a GDB stub continues. Done at exit as well.
+        """Close the connection, also done at exit; a second call does nothing. A machine behind a
+        GDB stub continues.
         """
 
 
@@ -107,10 +106,10 @@ class SocketAddress(NamedTuple):
 
 
 def parse_socket_address(text: str) -> SocketAddress:
-    """Parse an address as drgn does: host:port, :port on this machine, otherwise the path of a unix
+    """Parse an address as drgn does: host:port, :port on this machine, or the path of a unix
     socket.
 
-    A path with a colon starts with ``/`` or ``.``; QEMU's prefixes ``unix:`` and ``tcp:`` are
+    A path with a colon must start with ``/`` or ``.``. QEMU's prefixes ``unix:`` and ``tcp:`` are
     accepted.
     """
     if text.startswith("unix:"):
@@ -125,9 +124,9 @@ def parse_socket_address(text: str) -> SocketAddress:
 def connect(address: SocketAddress, what: str, hint: str, timeout: float) -> socket.socket:
     """Return a socket connected to an address.
 
-    :param what: what listens there, for the message.
-    :param hint: how to make it listen.
-    :param timeout: of the socket, in seconds.
+    :param what: the peer's name in messages.
+    :param hint: how to let the peer listen.
+    :param timeout: the timeout of the socket, in seconds.
     :raises TargetError: when nothing accepts the connection.
     """
     connection: socket.socket | None = None
@@ -156,20 +155,20 @@ def connect(address: SocketAddress, what: str, hint: str, timeout: float) -> soc
 
 
 def time_left(start: float, seconds: float | None) -> float | None:
-    """Return the seconds left of a time limit, at least 0; None where there is no limit.
+    """Return the seconds left of a time limit, at least 0; None without a limit.
 
-    :param start: its start by :func:`time.monotonic`.
+    :param start: the start of the time, by :func:`time.monotonic`.
     """
     return None if seconds is None else max(start + seconds - time.monotonic(), 0)
 
 
 def receive(connection: socket.socket, buffer: bytearray, deadline: float) -> None:
-    """Add what a peer sends next to a buffer.
+    """Add the next bytes of a peer to a buffer.
 
-    :param deadline: of :func:`time.monotonic`, however often the peer sends a little.
-    :raises TimeoutError: when it has passed.
-    :raises LimitError: when the command has waited for replies as long as it may, or the buffer is
-        larger than a reply may be.
+    :param deadline: the end of the time for a whole reply, by :func:`time.monotonic`.
+    :raises TimeoutError: when the deadline has passed.
+    :raises LimitError: when the command's time for replies is over, or the buffer exceeds the limit
+        for a reply.
     :raises ConnectionResetError: when the peer has closed the connection.
     """
     start = time.monotonic()
@@ -196,8 +195,8 @@ def receive(connection: socket.socket, buffer: bytearray, deadline: float) -> No
 
 
 def is_closed_by_peer(connection: socket.socket) -> bool:
-    """Return whether the other side has closed a connection, with unread data or not; False when
-    this side has.
+    """Return whether the peer has closed a connection, even if there is unread data; False if this
+    side has closed it.
     """
     if connection.fileno() < 0:
         return False
@@ -214,24 +213,23 @@ class StopRecord(NamedTuple):
 
     pid: int
     started: str
-    """Start time of the process, which distinguishes it from later ones with its number."""
+    """Start time of the process, which distinguishes it from later processes with its id."""
     command: str
     stopped_at: str
     reason: str = ""
-    """Why the run left the machine stopped on purpose; empty for one that would have let it go on.
-    """
+    """Why the run left the machine stopped; empty if the run was to let it go on."""
 
     @property
     def is_running(self) -> bool:
-        """Whether the run still goes on."""
+        """Whether the process still runs."""
         return self.started != "" and _start_time(self.pid) == self.started
 
 
 def write_record(address: SocketAddress, reason: str = "") -> None:
-    """Record that this run stops the machine at an address; without a place for it, there is no
-    record.
+    """Record that this run stops the machine at an address. If the record cannot be written, there
+    is none.
 
-    :param reason: why it leaves the machine stopped, if it does.
+    :param reason: why the run leaves the machine stopped; empty if it does not.
     """
     command = shlex.join(["kcovdbg", *sys.argv[1:]])
     now = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -239,7 +237,7 @@ def write_record(address: SocketAddress, reason: str = "") -> None:
 
 
 def restore_record(address: SocketAddress, record: StopRecord | None) -> None:
-    """Write a record of the machine at an address, or remove it where there is none."""
+    """Write a record of the machine at an address; remove the file for None."""
     path = _find_path(address)
     with contextlib.suppress(OSError):
         if address.path is None:
@@ -247,7 +245,7 @@ def restore_record(address: SocketAddress, record: StopRecord | None) -> None:
         path.unlink(missing_ok=True)
         if record is None:
             return
-        # Exclusive: not through a link that another user made in the meantime.
+        # O_EXCL: another user may have made a link meanwhile.
         with os.fdopen(
             os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), "wb"
         ) as file:
@@ -255,11 +253,9 @@ def restore_record(address: SocketAddress, record: StopRecord | None) -> None:
 
 
 def read_record(address: SocketAddress) -> StopRecord | None:
-    """Return the record of the run that stopped the machine at an address, None when there is
-    none.
-    """
+    """Return the record of the run that stopped the machine at an address, or None."""
     try:
-        # Beside a socket in /tmp anyone can put a file.
+        # Other users can put a file beside a socket in /tmp.
         data = read_input(_find_path(address), owned=True)
         found = parse_json(data.decode("utf-8", "surrogateescape"))
         pid = find_number(found["pid"])
@@ -286,8 +282,8 @@ def describe_record(record: StopRecord) -> str:
 
 
 def remove_record(address: SocketAddress) -> None:
-    """Remove the record, because the machine goes on. The record of another run that has not ended
-    stays: that run is about to stop the machine.
+    """Remove the record of a machine that goes on. The record of another process that still runs
+    stays, as that process is about to stop the machine.
     """
     record = read_record(address)
     if record is not None and record.is_running and record.pid != os.getpid():
@@ -299,7 +295,7 @@ def remove_record(address: SocketAddress) -> None:
 def _find_path(address: SocketAddress) -> Path:
     if address.path is not None:
         return Path(f"{address.path}{_SUFFIX}")
-    # Without a place, no record is found, and none can be written.
+    # Without a directory for state, records are neither found nor written.
     folder = find_user_folder("state").path or Path(os.devnull)
     return folder / f"{address.host.replace('/', '_')}:{address.port}{_SUFFIX}"
 
@@ -307,7 +303,7 @@ def _find_path(address: SocketAddress) -> Path:
 def _start_time(pid: int) -> str:
     """Return the start time of a process in the kernel's unit, empty when there is none."""
     try:
-        # The name before it may have blanks and parentheses.
+        # The name of the process, in parentheses, may have blanks and parentheses.
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return ""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""C-c and the signals that end a process, which become exceptions in kcovdbg's own code only.
+"""Turns C-c and the signals that end a process into exceptions in kcovdbg's own code.
 
-An exception within a plugin that drgn imports, or within a function that drgn calls, is lost or is
-taken for that function's failure. There, and where a machine is let go on, signals wait.
+An exception in a plugin that drgn imports, or in a function that drgn calls, would be lost or taken
+for a failure of that function. So signals wait there, and while a machine is let go on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kcovdbg.limits import CALL_TIME, WORK, find_limit, over_limit
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-# Signals that end a process and can be handled; the processor's faults end kcovdbg itself.
+# The signals that end a process and can be handled. A fault of the processor ends kcovdbg.
 _SIGNALS: Final = (
     signal.SIGHUP,
     signal.SIGQUIT,
@@ -34,8 +34,8 @@ _SIGNALS: Final = (
     signal.SIGUSR2,
     signal.SIGXCPU,
 )
-# Their callees may lose exceptions, as may C code that imports a module, which drgn does to log.
-# argparse restores a value that it has not saved yet, and fails.
+# Modules whose callees may lose exceptions. C code that imports a module may lose them as well, as
+# drgn does to log. argparse would restore a value that it has not saved yet, and fail.
 _FOREIGN_MODULES: Final = frozenset(
     {"_drgn_util.plugins", "argparse", "logging", "importlib._bootstrap", "_frozen_importlib"}
 )
@@ -53,7 +53,7 @@ class _Timer(NamedTuple):
 
 
 class _Process:
-    """The signals that this process has received, and where they wait."""
+    """The signals that this process has received, and the code in which they wait."""
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -69,7 +69,7 @@ class _Process:
         if self.must_wait(frame):
             if number not in self.waiting:
                 self.waiting.add(number)
-                # Not by threading, whose locks the interrupted code may hold.
+                # The interrupted code may hold the locks of the module threading.
                 _thread.start_new_thread(self.send_again, (number,))
             return
         if number == signal.SIGINT:
@@ -110,7 +110,7 @@ def _end_block(number: int, frame: FrameType | None) -> None:
 @contextlib.contextmanager
 def _hold_time(number: int, timer: int, limit: str, subject: str) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or number in _PROCESS.timers:
-        # Only the main thread can be interrupted. Within another block, that one's time counts.
+        # Only the main thread can be interrupted; in an outer block, the outer time counts.
         yield
         return
     _PROCESS.timers[number] = _Timer(limit, subject, timer)
@@ -125,44 +125,40 @@ def _hold_time(number: int, timer: int, limit: str, subject: str) -> Iterator[No
 
 
 def reading(subject: str) -> contextlib.AbstractContextManager[None]:
-    """Hold the limit of processor time in a block of the main thread that reads an input.
+    """Limit the processor time of a block of the main thread that reads an input.
 
-    :raises LimitError: when the block takes more.
+    :raises LimitError: when the block takes more time.
     """
     return _hold_time(signal.SIGPROF, signal.ITIMER_PROF, WORK, f"reading {subject}")
 
 
 def answering(subject: str) -> contextlib.AbstractContextManager[None]:
-    """Hold the limit of time in a block of the main thread that answers a call.
+    """Limit the time of a block of the main thread that answers a call.
 
-    :raises LimitError: when the block takes more.
+    :raises LimitError: when the block takes more time.
     """
     return _hold_time(signal.SIGALRM, signal.ITIMER_REAL, CALL_TIME, subject)
 
 
 def holds_signals(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Let signals wait until a function of the main thread has returned.
-
-    Signals do not wait while a generator has yielded.
+    """Decorate a function of the main thread so that signals wait until it has returned. In a
+    generator, they do not wait after a yield.
     """
     _PROCESS.codes.add(function.__code__)
     return function
 
 
 def raise_interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt in the interrupted code, or send the signal again later where that
-    code has to finish first.
-
-    For a handler that decides itself whether C-c counts now.
+    """Raise KeyboardInterrupt in the interrupted code, or send the signal again later if that code
+    must finish first. A handler that decides itself whether C-c counts calls this.
     """
     _PROCESS.handle(number, frame)
 
 
 def take_signals() -> list[signal.Signals]:
-    """Let C-c raise KeyboardInterrupt, and the other signals SystemExit, where they do not have to
-    wait; return those taken.
-
-    Signals that are ignored or handled stay so. Outside of the main thread, nothing can be done.
+    """Let C-c raise KeyboardInterrupt, and the other signals SystemExit; return the signals that
+    are handled now. Signals that were ignored or handled before are left out. Outside of the main
+    thread, nothing is done.
     """
     if threading.current_thread() is not threading.main_thread():
         return []
@@ -176,8 +172,8 @@ def take_signals() -> list[signal.Signals]:
 
 @holds_signals
 def give_back_signals(taken: list[signal.Signals]) -> None:
-    """Undo :func:`take_signals`; those that wait are handled as before."""
-    # By others at exit, where there are no handlers any more.
+    """Undo :func:`take_signals`. A signal that still waits is then handled as before."""
+    # At exit, Python may have no handlers any more.
     with contextlib.suppress(ValueError):
         for number in taken:
             signal.signal(
@@ -187,7 +183,7 @@ def give_back_signals(taken: list[signal.Signals]) -> None:
 
 @contextlib.contextmanager
 def signals_as_exit() -> Iterator[None]:
-    """Take signals for a block, so that it is left in order.
+    """Let signals raise exceptions in a block, so that the block cleans up.
 
     :raises SystemExit: when a signal was lost in the block.
     """
@@ -202,12 +198,11 @@ def signals_as_exit() -> Iterator[None]:
 
 
 def watch_terminal() -> None:
-    """Let a terminal that closes end this process as SIGHUP does, unless that is ignored.
-
-    Reading from it, and writing to it, may fail before the signal comes, or instead of it.
+    """Let :func:`exit_status` notice that the terminal has closed, unless SIGHUP is ignored. A read
+    or a write may fail before the signal comes, or instead of it.
     """
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        # A copy, because standard streams are replaced when they fail.
+        # Standard streams are replaced when they fail: keep a copy.
         _PROCESS.terminal = next((os.dup(stream) for stream in range(3) if os.isatty(stream)), None)
 
 
@@ -223,14 +218,17 @@ def has_hung_up() -> bool:
 
 
 def exit_status(status: int) -> int:
-    """Return the exit status of this process: that of a signal that should have ended it, otherwise
-    the given one.
+    """Return the exit status of this process.
+
+    :param status: the status if no signal was to end the process.
     """
     if _PROCESS.received is not None:
         return 128 + _PROCESS.received
-    return 128 + signal.SIGHUP if has_hung_up() else status
+    if has_hung_up():
+        return 128 + signal.SIGHUP
+    return status
 
 
 def end_handling() -> None:
-    """Ignore signals while the process ends: it only lets machines go on and deletes files."""
+    """Ignore signals while the process ends, lets machines go on and deletes files."""
     _PROCESS.is_over = True

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Members of a structure, decoded from one block of memory.
 
-Each read of a target costs: a :class:`BlockLayout` reads the span that has all wanted members at
-once.
+Each read of a target takes time: so a :class:`BlockLayout` reads all wanted members at once.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _CODES: Final = {1: "b", 2: "h", 4: "i", 8: "q"}
 
 
 def find_member(target: Target, type_name: str, paths: Iterable[str]) -> Member | None:
-    """Return the first of these members that the kernel has, None when it has none of them.
+    """Return the first member that the kernel has, None when it has none of them.
 
     :param paths: newest kernel first.
     """
@@ -35,7 +34,7 @@ def find_member(target: Target, type_name: str, paths: Iterable[str]) -> Member 
 
 
 def find_kernel_symbol(target: Target, name: str) -> Symbol | None:
-    """Return a symbol of the kernel, None when it has none with this name."""
+    """Return the symbol with a name, None when the kernel lacks it."""
     try:
         return target.symbol(name)
     except MissingSymbolError:
@@ -45,27 +44,29 @@ def find_kernel_symbol(target: Target, name: str) -> Symbol | None:
 def find_stack_size(target: Target) -> int:
     """Return THREAD_SIZE, the size of a kernel stack in bytes.
 
-    :raises MissingSymbolError: when the kernel does not say.
+    :raises MissingSymbolError: when the kernel has neither the type nor the symbols for it.
     """
     try:
         return target.type_size("union thread_union")
     except MissingTypeError:
         # On arm64 nothing uses the type. The first task has a stack of this size: INIT_TASK_DATA of
-        # include/asm-generic/vmlinux.lds.h; older kernels name the symbols for the task.
+        # include/asm-generic/vmlinux.lds.h. In older kernels, its symbols have another name.
         has_stack = find_kernel_symbol(target, "__start_init_stack") is not None
         name = "stack" if has_stack else "task"
-        start, end = (target.symbol(f"__{edge}_init_{name}") for edge in ("start", "end"))
-        return end.address - start.address
+        start = target.symbol(f"__start_init_{name}").address
+        end = target.symbol(f"__end_init_{name}").address
+        return end - start
 
 
 def read_partly(
     target: Target, address: int, size: int, patience: int | None = None
 ) -> tuple[bytes, list[tuple[int, int]]]:
-    """Read the pages of a span that can be read.
+    """Read a span of which pages may be missing.
 
-    :param patience: the number of missing pages in a row after which the rest counts as missing and
-        the bytes end: a damaged size may be terabytes.
-    :return: the bytes, zero on missing pages, and the missing spans (offset, size).
+    :param patience: the number of missing pages in a row after which the rest counts as missing, as
+        a damaged size may be terabytes; None for no limit.
+    :return: the bytes, with zeros on missing pages and without a missing rest; and offset and size
+        of each missing span.
     """
     data = bytearray()
     missing: list[tuple[int, int]] = []
@@ -115,12 +116,12 @@ def read_string(target: Target, address: int, limit: int) -> str | None:
 
 
 class BlockLayout:
-    """The wanted members of a structure, decoded all at once.
+    """The wanted members of a structure, decoded at once.
 
-    :param type_name: such as ``struct task_struct``.
-    :param fields: for each name the paths of its member, newest kernel first; or paths alone,
-        separated by blanks, which are then the names as well.
-    :raises MissingTypeError: when the debug info does not have the type.
+    :param type_name: the name of the type, such as ``struct task_struct``.
+    :param fields: the paths of each member, newest kernel first, by the member's name; or paths
+        separated by blanks, each of which is the name as well.
+    :raises MissingTypeError: when the debug info lacks the type.
     """
 
     def __init__(
@@ -140,12 +141,12 @@ class BlockLayout:
         end = max((member.offset + member.size for _, member in present), default=self.start)
         self.span = end - self.start
         order = ">" if target.big_endian else "<"
-        # One struct.Struct for the whole span; members that share bytes with the one before
-        # (bit-fields of a unit, unions) are unpacked separately.
+        # One struct.Struct unpacks the whole span. Members that share bytes with the member before
+        # them (bit-fields of a unit, unions) are unpacked apart.
         code = order
         position = self.start
         index: dict[str, int] = {}
-        # Place in the values, and decoder.
+        # The index of each such member, and its decoder.
         self._apart: list[tuple[int, Callable[[bytes], Any]]] = []
         for name, member in present:
             if member.bit_size is not None or member.offset < position:
@@ -157,13 +158,13 @@ class BlockLayout:
             position = member.offset + member.size
         code += f"{end - position}x"
         self._unpack = struct.Struct(code).unpack
-        # Missing members are None: index -1 is a None appended to the values.
+        # The value of a missing member is None, which is appended to the values: index -1.
         indices = [index.get(name, -1) for name in self.names]
         self._pick: Callable[[tuple[Any, ...]], tuple[Any, ...]] = operator.itemgetter(*indices)
         if len(indices) == 1:
             self._pick = lambda values: (values[indices[0]],)
         self._target = target
-        # Places of pointers in kernels where they have tags.
+        # The indexes of pointers, in kernels with tags.
         self._tagged_at = [
             index
             for index, member in enumerate(self.members.values())
@@ -174,13 +175,13 @@ class BlockLayout:
         ]
 
     def has(self, name: str) -> bool:
-        """Return whether this kernel has the member."""
+        """Return whether this kernel has a member."""
         return self.members[name] is not None
 
     def require(self, *optional: str) -> BlockLayout:
-        """Return the layout if this kernel has every member but optional ones.
+        """Return this layout, after a check that the kernel has all members but optional ones.
 
-        :raises MissingTypeError: when one is missing.
+        :raises MissingTypeError: when a member is missing.
         """
         for name in self.names:
             if name not in optional:
@@ -190,7 +191,7 @@ class BlockLayout:
     def offset(self, name: str) -> int:
         """Return the offset of a member in bytes.
 
-        :raises MissingTypeError: when this kernel does not have the member.
+        :raises MissingTypeError: when this kernel lacks the member.
         """
         member = self.members[name]
         if member is None:
@@ -198,10 +199,10 @@ class BlockLayout:
         return member.offset
 
     def decode(self, block: bytes) -> tuple[Any, ...]:
-        """Decode a block that starts at ``start``; return a value for each name in order, None for
-        a missing member.
+        """Return the value of each member in a block, in the order of the names; None for a missing
+        member. Pointers have no tags.
 
-        Pointers are without their tags.
+        :param block: the span of memory with all members.
         """
         values = self._pick((*self._unpack(block), None))
         if not self._apart and not self._tagged_at:
@@ -216,20 +217,20 @@ class BlockLayout:
     def read(self, target: Target, address: int) -> tuple[Any, ...]:
         """Read the members of the structure at an address.
 
-        :raises ReadError: when any of them cannot be read.
+        :raises ReadError: when a member is unreadable.
         """
         return self.decode(target.read(address + self.start, self.span))
 
     def read_named(self, target: Target, address: int) -> dict[str, Any]:
-        """Read the members as :meth:`read` does, by their names."""
+        """Read the members as :meth:`read`, and return them by name."""
         return dict(zip(self.names, self.read(target, address), strict=True))
 
     def read_partly(self, target: Target, address: int) -> tuple[tuple[Any, ...], tuple[str, ...]]:
         """Read the members that can be read.
 
-        :return: the values, None for those that are missing or unreadable, and the names of the
-            unreadable ones.
-        :raises ReadError: when none can be read.
+        :return: the value of each member, None for a missing or unreadable one; and the names of
+            unreadable members.
+        :raises ReadError: when all are unreadable.
         """
         block, missing = read_partly(target, address + self.start, self.span)
         values = self.decode(block)

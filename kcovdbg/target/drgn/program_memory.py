@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Memory that kcovdbg reads for a drgn Program: all of it, or the kernel's where drgn alone reads
-too much or nothing.
+"""Memory that kcovdbg reads for a drgn Program: all memory of some targets; on some machines the
+kernel's, which drgn cannot read, or reads at addresses that no kernel has.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ UPPER_HALF: Final = frozenset(
 )
 """Architectures whose kernels are in the upper half of the address space."""
 PHYSICAL_SIZE: Final = 1 << 52
-"""Size of physical address spaces, in bytes: 52 bits are the most that a supported machine has."""
-# Addresses of the only page of an empty dump: no machine has these.
+"""Size of physical address spaces, in bytes: supported machines have at most 52 bits."""
+# Addresses of the only page of an empty dump, which no machine has.
 _NOWHERE: Final = 0x8000_0000_0000_0000
 _NO_PAGE: Final = PHYSICAL_SIZE - PAGE_SIZE
 _ARCHITECTURES: Final = {
@@ -67,7 +67,7 @@ _ERRORS: Final = (LookupError, drgn.FaultError, NotImplementedError, ValueError)
 
 
 def platform_of(header: Header) -> drgn.Platform:
-    """Return the platform that an ELF file is for."""
+    """Return the platform of an ELF file."""
     flags = drgn.PlatformFlags(0)
     if header.is_64bit:
         flags |= drgn.PlatformFlags.IS_64_BIT
@@ -111,11 +111,11 @@ def physical_memory(prog: drgn.Program) -> ReadMemory:
 
 
 class CachedMemory:
-    """Memory of a stopped machine: each block is read once until it is forgotten.
+    """Memory of a stopped machine. Each block is read once, until :meth:`forget`.
 
     :param read: reads from the machine.
-    :param block: bytes that are read at once; a power of two, at most a page, since the next page
-        may be unreadable.
+    :param block: bytes to read at once; a power of two, and at most a page, as the next page may be
+        unreadable.
     """
 
     def __init__(self, read: ReadMemory, block: int = PAGE_SIZE) -> None:
@@ -125,17 +125,17 @@ class CachedMemory:
         """The blocks that were read, by number."""
 
     def forget(self, block: int | None = None) -> None:
-        """Read every block again: the machine has run.
+        """Drop all blocks, as the machine has run.
 
-        :param block: bytes to read at once from now on.
+        :param block: bytes to read at once from now on; None for no change.
         """
         self.blocks.clear()
         self._block = block or self._block
 
     def read(self, address: int, size: int) -> bytes:
-        """Return any span of memory.
+        """Read a span of memory.
 
-        :raises ReadError: when any block of it cannot be read.
+        :raises ReadError: when a block of it is unreadable.
         """
         block, blocks = self._block, self.blocks
         first, last = address // block, (address + size - 1) // block
@@ -151,7 +151,7 @@ class CachedMemory:
         return data[offset : offset + size]
 
     def _fill(self, first: int, last: int) -> None:
-        """Read the blocks that are missing, neighbors at once."""
+        """Read the missing blocks, adjacent ones at once."""
         missing = [number for number in range(first, last + 1) if number not in self.blocks]
         for _, group in itertools.groupby(enumerate(missing), key=lambda pair: pair[1] - pair[0]):
             numbers = [number for _, number in group]
@@ -160,17 +160,17 @@ class CachedMemory:
                 self.blocks[number] = data[index * self._block : (index + 1) * self._block]
 
 
-# drgn's own, and kcovdbg's.
+# Plugins of drgn and of kcovdbg that add commands to drgn's shell.
 _COMMAND_PLUGINS: Final = ("builtin_commands", "crash_commands", "kcov")
 _DISABLED_PLUGINS: Final = "DRGN_DISABLE_PLUGINS"
 
 
 @contextlib.contextmanager
 def without_command_plugins() -> Iterator[None]:
-    """Let drgn load no plugins in the block that only add commands to its shell.
+    """Keep drgn from loading plugins in the block that only add commands to its shell.
 
-    It loads plugins for the first Program that gets memory; these import all of its helpers, which
-    takes a fifth of the time in which it opens a dump.
+    drgn loads plugins for the first Program that gets memory. These import all of drgn's helpers,
+    which takes a fifth of the time to open a dump.
     """
     given = os.environ.get(_DISABLED_PLUGINS)
     os.environ[_DISABLED_PLUGINS] = ",".join(filter(None, (given, *_COMMAND_PLUGINS)))
@@ -184,14 +184,14 @@ def without_command_plugins() -> Iterator[None]:
 
 @without_command_plugins()
 def open_empty_program(machine: int, notes: bytes, vmcoreinfo: bytes | None = None) -> drgn.Program:
-    """Return a Program over a dump of notes without memory, to which the caller adds memory.
+    """Return the Program of a dump that has notes but no memory. The caller adds memory.
 
-    Unlike a Program of :meth:`drgn.Program.set_linux_kernel_custom` it has the registers of each
-    CPU, which running tasks are unwound with.
+    Unlike a Program after :meth:`drgn.Program.set_linux_kernel_custom`, it has the registers of
+    each CPU, by which running tasks are unwound.
 
-    :param machine: ``e_machine`` of a 64-bit kernel, whose byte order follows from it.
-    :param notes: with VMCOREINFO.
-    :param vmcoreinfo: used instead of the one among the notes.
+    :param machine: ``e_machine`` of a 64-bit kernel, which also decides the byte order.
+    :param notes: ELF notes with VMCOREINFO.
+    :param vmcoreinfo: the VMCOREINFO to use instead; None for that of the notes.
     """
     from kcovdbg.target.slice_file import build_slice
 
@@ -211,10 +211,10 @@ _DEBUGINFOD: Final = "debuginfod"
 
 
 def load_debug_info(prog: drgn.Program, paths: Sequence[PathName]) -> None:
-    """Load debug info from files, and from where drgn looks; for root not from another user's cache
-    of debuginfod's client.
+    """Load debug info from files, and from the places that drgn searches. For root, these do not
+    include another user's cache of debuginfod's client.
 
-    :raises drgn.MissingDebugInfoError: when some is not found.
+    :raises drgn.MissingDebugInfoError: when some debug info is not found.
     """
     enabled = prog.enabled_debug_info_finders()
     if _DEBUGINFOD in enabled and find_debuginfod_cache() is None:
@@ -225,7 +225,7 @@ def load_debug_info(prog: drgn.Program, paths: Sequence[PathName]) -> None:
 def copy_program(prog: drgn.Program, notes: bytes, read: ReadMemory) -> drgn.Program:
     """Return another Program of the same kernel, with the same debug info.
 
-    :param notes: of a dump, with the registers that it shall have.
+    :param notes: ELF notes of a dump, with the registers of the CPUs.
     :param read: reads its physical memory.
     """
     assert prog.platform is not None
@@ -235,7 +235,7 @@ def copy_program(prog: drgn.Program, notes: bytes, read: ReadMemory) -> drgn.Pro
     add_memory(made, read)
     add_kernel_memory(made)
     paths = [*filter(None, (working_path(module.debug_file_path) for module in prog.modules()))]
-    # The warnings are those given when the target was opened.
+    # The warnings were shown when the target was opened.
     with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
         load_debug_info(made, paths)
     exclude_per_cpu_data(made)
@@ -243,11 +243,11 @@ def copy_program(prog: drgn.Program, notes: bytes, read: ReadMemory) -> drgn.Pro
 
 
 def add_kernel_memory(prog: drgn.Program) -> None:
-    """Add memory segments that read what the kernel has at an address. For Programs that kcovdbg
-    made, before they are read.
+    """Let a new Program of kcovdbg read virtual memory only at addresses that a kernel can have,
+    and by the kernel's page tables if drgn does not walk them.
 
-    The virtual addresses in a QEMU dump without paging are the physical ones: NULL would read as
-    memory of the firmware. Addresses that no kernel has fault.
+    In a QEMU dump without paging, virtual addresses are physical ones, so that NULL would read as
+    memory of the firmware.
 
     :raises TargetError: when the kernel's page tables cannot be found.
     """
@@ -273,12 +273,12 @@ def vmcoreinfo_of(prog: drgn.Program) -> dict[str, str]:
 
 
 def is_walked(prog: drgn.Program) -> bool:
-    """Return whether kcovdbg walks the page tables, as drgn does not for this machine."""
+    """Return whether kcovdbg walks the page tables of this machine, because drgn does not."""
     return prog.platform is not None and prog.platform.arch == drgn.Architecture.RISCV64
 
 
 def translate(prog: drgn.Program, address: int) -> int | None:
-    """Return the physical address of a virtual one of the kernel, None when it is not mapped."""
+    """Return the physical address for a virtual address of the kernel, None if it is not mapped."""
     try:
         if is_walked(prog):
             return _page_tables(prog).translate(address)
@@ -290,8 +290,8 @@ def translate(prog: drgn.Program, address: int) -> int | None:
 
 
 def direct_map_start(prog: drgn.Program) -> int | None:
-    """Return the virtual address of physical address 0, None where the kernel has no direct map, or
-    it is unknown.
+    """Return the virtual address of physical address 0, None if there is no direct map, or it is
+    unknown.
     """
     if is_walked(prog):
         from kcovdbg.target.riscv_pages import find_direct_map
@@ -317,17 +317,16 @@ def _page_tables(prog: drgn.Program) -> PageTables:
 def exclude_per_cpu_data(prog: drgn.Program) -> None:
     """Take per-CPU data out of the address range of the kernel's image.
 
-    The addresses of per-CPU symbols are offsets that start at 0, and KASLR does not move them. drgn
-    adds the KASLR offset to what is in the range of the image; in debug files as objcopy
-    --only-keep-debug writes them, the segment of per-CPU data has no contents, and drgn includes
-    it.
+    The addresses of per-CPU symbols are offsets from 0, which KASLR does not move. drgn adds the
+    KASLR offset to all addresses in the range of the image. In a file of objcopy --only-keep-debug,
+    the segment of per-CPU data has no contents, and drgn includes it in the range.
     """
     try:
         main = prog.main_module()
     except LookupError:
         return
     path, bias = working_path(main.debug_file_path), main.debug_file_bias
-    # The range that starts at the bias has the segment at address 0.
+    # If the range starts at the bias, it includes the segment at address 0.
     if path is None or not bias or not main.address_ranges or main.address_ranges[0][0] != bias:
         return
     try:

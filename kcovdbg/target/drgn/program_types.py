@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Types and symbols of a drgn Program, cached: what a kernel's debug info says without its
-memory.
-"""
+"""Types and symbols of a drgn Program, cached. They need no memory of the kernel."""
 
 from __future__ import annotations
 
@@ -17,12 +15,13 @@ from kcovdbg.errors import MissingSymbolError, MissingTypeError
 from kcovdbg.target.drgn.drgn_messages import reading_debug_info
 from kcovdbg.target.target import Member, Symbol, Target
 
-# Addresses that drgn looks up: sorting all symbols takes as long as hundreds of look-ups.
+# Limit for the addresses that drgn looks up. For more, all symbols are sorted, which takes as long
+# as hundreds of look-ups.
 _FEW_NAMES: Final = 64
 
 
 class ProgramTypes(Target):
-    """The part of a target that debug info answers.
+    """The methods of a target that need only debug info.
 
     :param prog: with the kernel's debug info loaded.
     """
@@ -47,7 +46,7 @@ class ProgramTypes(Target):
     def _find_symbol_name(self, address: int) -> str | None:
         if self._symbol_name.cache_info().currsize >= _FEW_NAMES:
             return self._symbol_table.find_name(address)
-        # As of the table: symbols without a size are labels.
+        # Symbols without a size are labels, here as in the table.
         found = [symbol for symbol in self.prog.symbols(address) if symbol.size and symbol.name]
         if not found:
             return None
@@ -82,8 +81,8 @@ class ProgramTypes(Target):
         try:
             self.prog[name]
         except LookupError:
-            # drgn searches the ELF symbol table linearly, in a millisecond for 50,000 symbols; it
-            # is not loaded for that.
+            # drgn searches the ELF symbol table linearly, in a millisecond for 50,000 symbols. That
+            # is faster than to make the table.
             return bool(self.prog.symbols(name))
         except drgn.BadDataError:
             # A function in assembly: see _find_symbol().
@@ -149,12 +148,12 @@ class ProgramTypes(Target):
         size = int(drgn.sizeof(kind))
         offset = bits // (8 * size) * size
         if bits + bit_size > 8 * (offset + size):
-            # In a packed structure it may cross units: then its unit is the bytes that it is in.
+            # In a packed structure, a bit-field may cross units: its own bytes are then its unit.
             offset = bits // 8
             size = (bits + bit_size + 7) // 8 - offset
         within = bits - 8 * offset
         if self.big_endian:
-            # There, DWARF counts from the most significant bit of the unit.
+            # DWARF then counts from the most significant bit of the unit.
             within = 8 * size - within - bit_size
         return Member(
             offset, size, kind.type_name(), _is_signed(_strip(kind)), None, within, bit_size
@@ -162,8 +161,8 @@ class ProgramTypes(Target):
 
     @reading_debug_info()
     def _find_symbol(self, name: str) -> Symbol:
-        # By the index of the debug info in microseconds; drgn searches the ELF symbol table
-        # linearly.
+        # The index of the debug info takes microseconds; drgn's search of the ELF symbol table is
+        # linear.
         try:
             found = self.prog[name]
             address = found.address_
@@ -179,7 +178,7 @@ class ProgramTypes(Target):
                     # A function, or an array declared without its length.
                     size = 0
                 return Symbol(name, address, size or self._symbol_table.find_size(address))
-        # Sorting all symbols takes as long as hundreds of such searches.
+        # To sort all symbols takes as long as hundreds of such searches.
         named = self.prog.symbols(name)
         if named:
             last = max(named, key=lambda symbol: symbol.address)
@@ -195,22 +194,22 @@ class ProgramTypes(Target):
 
 
 class _SymbolTable:
-    """All ELF symbols by address and by name; each look-up of drgn is a linear search."""
+    """All ELF symbols by address and by name. drgn would search them linearly."""
 
-    # The number of symbols that start nearer and end before the address.
+    # Limit for the symbols between the start of a symbol and an address in it.
     _NESTED: Final = 8
 
     def __init__(self, prog: drgn.Program) -> None:
         self._all: list[tuple[int, int, str]] = sorted(
             (symbol.address, symbol.size, symbol.name) for symbol in prog.symbols() if symbol.name
         )
-        # Symbols without a size are labels, most of them inside of functions in assembly.
+        # Symbols without a size are labels, mostly in functions in assembly.
         self._sized = [symbol for symbol in self._all if symbol[1]]
         self._addresses = [symbol[0] for symbol in self._sized]
 
     def find_name(self, address: int) -> str | None:
-        """Return the name of the symbol that an address is in: the one that starts nearest, and of
-        these the largest.
+        """Return the name of the symbol at an address. Of several, it is the one with the nearest
+        start, then the largest.
         """
         index = bisect.bisect_right(self._addresses, address)
         for start, size, name in reversed(self._sized[max(index - self._NESTED, 0) : index]):
@@ -227,9 +226,7 @@ class _SymbolTable:
 
     @cached_property
     def by_name(self) -> dict[str, Symbol]:
-        """The symbols by their names, with and without a compiler's suffix; of Rust in either
-        form.
-        """
+        """The symbols by name, with and without a compiler's suffix; in Rust, mangled and not."""
         from kcovdbg.elf.symbol_table import demangle, is_mangled, strip_clone_suffix
 
         table = {name: Symbol(name, address, size) for address, size, name in self._all}
@@ -271,9 +268,7 @@ def _for_each_member_name(kind: drgn.Type, type_name: str) -> Iterator[str]:
 
 
 def _find_part(kind: drgn.Type, offset: int) -> str | None:
-    """Return the path of the pointer that begins at an offset of a value of this type, None where
-    none does.
-    """
+    """Return the path of the pointer at an offset in a value of a type, None if there is none."""
     path = ""
     while True:
         kind = _strip(kind)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""drgn Programs of dumps, of the running kernel and of images, with their debug info."""
+"""Opens dumps, the running kernel and images as drgn Programs with debug info."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ VMCOREINFO_HINT: Final = (
     "QEMU needs -device vmcoreinfo, the guest CONFIG_FW_CFG_SYSFS and CONFIG_KEXEC; or give the "
     "vmlinux: -s VMLINUX"
 )
-# Enough for drgn to open a dump of which only physical memory is read.
+# A VMCOREINFO with which drgn opens a dump to read its physical memory.
 _ANY_VMCOREINFO: Final = (
     f"OSRELEASE=6.0.0\nPAGESIZE={PAGE_SIZE}\nSYMBOL(swapper_pg_dir)={PAGE_SIZE:x}\nKERNELOFFSET=0\n"
 ).encode()
-# In the VMCOREINFO of arm64 kernels only.
+# The start of a line that only VMCOREINFO of arm64 kernels has.
 _ARM64_LINE: Final = b"\nNUMBER(kimage_voffset)="
 
 
@@ -82,9 +82,9 @@ def open_core(
 ) -> DrgnTarget:
     """Open a crash dump or a slice.
 
-    :param name: what messages call it, the path by default; with a name given, there are no notes
+    :param name: its name in messages, by default the path. A target with another name has no notes
         on unpacking.
-    :param unpacked: the dump, where the caller has unpacked it.
+    :param unpacked: the dump, if the caller has unpacked it.
     :raises TargetError: when it cannot be opened.
     """
     if unpacked is None:
@@ -134,7 +134,7 @@ def _open_unpacked(
 
 
 def _describe_slice(path: Path) -> list[str]:
-    """Return notes for the user on a slice; none on other dumps."""
+    """Return notes for the user on a slice, none for other dumps."""
     kinds = {note.type for note in dumpfile.parse_dump_notes(path) if note.name == NOTE_NAME}
     found = []
     if NOTE_SLICE in kinds:
@@ -177,7 +177,7 @@ def open_kernel(symbols: Sequence[str]) -> DrgnTarget:
 
 
 class _LiveConnection(Connection):
-    """The kernel that kcovdbg runs on, which cannot be stopped."""
+    """The kernel of this machine, which cannot be stopped."""
 
     def pause(self) -> AbstractContextManager[bool]:
         return contextlib.nullcontext(False)
@@ -190,8 +190,8 @@ def open_image_target(symbols: Sequence[str], notes: Sequence[str] = ()) -> Imag
     """Open a kernel image and modules without memory.
 
     :param symbols: their paths; one of them is an image.
-    :param notes: for the user, before those on the files.
-    :raises TargetError: when one cannot be opened.
+    :param notes: the first notes for the user.
+    :raises TargetError: when a file cannot be opened.
     """
     from kcovdbg.target.drgn.image_target import ImageTarget
 
@@ -207,14 +207,14 @@ def open_image_target(symbols: Sequence[str], notes: Sequence[str] = ()) -> Imag
 def find_image(
     where: str, cpu: CpuRegisters | TranslationRegisters, physical: ReadMemory, kernel: DebugFile
 ) -> bytes:
-    """Return the VMCOREINFO of the kernel of a vmlinux in the physical memory of an x86-64 or arm64
+    """Return the VMCOREINFO of a vmlinux's kernel in the physical memory of an x86-64 or arm64
     machine.
 
-    :param where: what messages call the machine or the dump.
-    :param cpu: the registers of one.
-    :raises NotBootedError: when there may be one later.
-    :raises MismatchError: when it is another kernel.
-    :raises TargetError: when there is none.
+    :param where: the name of the machine or the dump in messages.
+    :param cpu: the registers of a CPU.
+    :raises NotBootedError: when the kernel has not booted far enough.
+    :raises MismatchError: when the memory has another kernel.
+    :raises TargetError: when no kernel is found.
     """
     from kcovdbg.target import arm64_kernel, missing_vmcoreinfo
 
@@ -228,15 +228,16 @@ def find_image(
 def _find_dumped_kernel(
     name: str, path: Path, files: Sequence[DebugFile]
 ) -> tuple[bytes, DebugFile, tuple[str, ...]] | None:
-    """Find the kernel in a dump of QEMU whose VMCOREINFO is missing, or does not say where it is.
+    """Find the kernel in a dump of QEMU without VMCOREINFO, or whose VMCOREINFO lacks the KASLR
+    offset.
 
-    :param name: what messages call the dump.
-    :return: its VMCOREINFO, its image, and notes for the user; None for other dumps.
-    :raises TargetError: when it cannot be found.
+    :param name: the dump's name in messages.
+    :return: VMCOREINFO, the image, and notes for the user; None for other dumps.
+    :raises TargetError: when the kernel cannot be found.
     """
     notes = [*dumpfile.parse_dump_notes(path)]
     info = find_vmcoreinfo(notes)
-    # Every x86-64 kernel with KCOV has the offset there; without it drgn would assume 0.
+    # VMCOREINFO of all x86-64 kernels with KCOV has the offset; without it, drgn would assume 0.
     if "KERNELOFFSET" in info:
         return None
     lack = "KERNELOFFSET in its VMCOREINFO" if info else "VMCOREINFO"
@@ -284,11 +285,11 @@ def _core_machine(path: Path) -> int | None:
 
 
 def _complete_vmcoreinfo(name: str, path: Path, files: Sequence[DebugFile]) -> bytes | None:
-    """Return the VMCOREINFO of a dump with what drgn needs and the dump's notes lack; None where
-    they lack nothing.
+    """Return the VMCOREINFO of a dump with lines that drgn needs and the dump's notes lack; None if
+    the notes have all lines.
 
-    :param name: what messages call the dump.
-    :raises TargetError: when it cannot be found.
+    :param name: the dump's name in messages.
+    :raises TargetError: when VMCOREINFO cannot be found.
     """
     machine = _core_machine(path)
     if machine not in (EM_RISCV, EM_S390):
@@ -299,7 +300,7 @@ def _complete_vmcoreinfo(name: str, path: Path, files: Sequence[DebugFile]) -> b
             found = note.desc
             break
     if found is None:
-        # drgn opens QEMU's only with a VMCOREINFO.
+        # drgn opens a dump by QEMU only with a VMCOREINFO.
         read = physical_memory(_set_core(name, path, files, _ANY_VMCOREINFO))
         if machine == EM_S390:
             from kcovdbg.target.missing_vmcoreinfo import read_lowcore_vmcoreinfo
@@ -311,7 +312,7 @@ def _complete_vmcoreinfo(name: str, path: Path, files: Sequence[DebugFile]) -> b
             found = search_vmcoreinfo(core, read)
     if found is None or machine == EM_S390:
         return found
-    # The KASLR offset of RISC-V kernels can be told by their vmlinux only.
+    # Only the vmlinux of a RISC-V kernel shows its KASLR offset.
     info = parse_vmcoreinfo(found)
     kernel = find_kernel_file(files)
     if kernel is None:
@@ -331,7 +332,7 @@ def _set_core(
 ) -> drgn.Program:
     """Return the Program of a dump.
 
-    :param vmcoreinfo: of a dump that has none.
+    :param vmcoreinfo: the VMCOREINFO to use instead of the dump's; None for the dump's.
     """
     try:
         try:
@@ -339,7 +340,7 @@ def _set_core(
             prog.set_core_dump(path)
             _add_memory_at_zero(prog, path, name)
         except Exception as error:
-            # QEMU's kdump-compressed dumps do not have their machine.
+            # QEMU's kdump-compressed dumps do not store their machine.
             if "ARCH_NAME" not in str(error):
                 raise
             notes, kernel = dumpfile.read_notes(path), find_kernel_file(files)
@@ -360,15 +361,14 @@ def _set_core(
 
 
 def _add_memory_at_zero(prog: drgn.Program, path: Path, name: str) -> None:
-    """Add the physical memory of a dump that QEMU made of an s390x guest.
+    """Add the physical memory of an s390x guest's dump by QEMU.
 
-    All of it is one segment at address 0, which drgn takes for a segment without a physical
-    address.
+    It is one segment at address 0. drgn assumes that such a segment has no physical address.
     """
     if prog.platform is None or prog.platform.arch != drgn.Architecture.S390X:
         return
 
-    # Open as long as the Program exists.
+    # The file stays open as long as the Program exists.
     core = ElfFile(path, name)
     segments = [segment for segment in core.segments if segment.type == PT_LOAD]
     if len(segments) != 1 or segments[0].paddr:
@@ -381,9 +381,9 @@ def _add_memory_at_zero(prog: drgn.Program, path: Path, name: str) -> None:
 
 
 def _open_by_pages(path: Path, name: str, notes: bytes) -> drgn.Program:
-    """Return the Program of a kdump-compressed dump that QEMU made of an arm64 guest.
+    """Return the Program of an arm64 guest's kdump-compressed dump by QEMU.
 
-    Its blocks are of 64 KiB whatever the page size is, and libkdumpfile then has no page size.
+    Its blocks have 64 KiB, whatever the page size is, so that libkdumpfile knows no page size.
     """
     prog = open_empty_program(EM_AARCH64, notes)
     from kcovdbg.target.kdump_file import KdumpFile
@@ -440,11 +440,11 @@ def make_target(
     read_notes: Callable[[], bytes] = bytes,
     dump: str | None = None,
 ) -> DrgnTarget:
-    """Return a target; see :class:`DrgnTarget`.
+    """Return a :class:`DrgnTarget`.
 
     :param files: the debug info.
-    :param dump: its path, as the user gave it.
-    :raises TargetError: when its memory cannot be read.
+    :param dump: the user's path of the dump.
+    :raises TargetError: when its memory is unreadable.
     """
     from kcovdbg.target.drgn.target import DrgnTarget
 
