@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Tasks: their KCOV fields, sessions and saved state, what these mean, and who shares a file table
-or an address space.
+"""Tasks: their KCOV fields, sessions and saved state, their meaning, and the tasks that share a
+file table or an address space.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ class Role(str, Enum):
 
 
 class Session(NamedTuple):
-    """One session as a task's fields, or a saved copy of them, describe it. Members are None where
-    unknown.
+    """One session, by a task's fields or by a saved copy of them. Unknown members are None.
 
-    :func:`kcovdbg.walk.sessions.SessionWalk.decide_session` makes every one of them.
+    :func:`kcovdbg.walk.sessions.SessionWalk.decide_session` decides the role of every session.
     """
 
     task: int | None
@@ -36,22 +35,18 @@ class Session(NamedTuple):
     is_saved: bool
     """Whether a softirq section interrupted it."""
     mode: str | None
-    """Its name without prefix, flags masked."""
+    """The name of its mode, without prefix and flags."""
     size: int | None
     """Size in words of the kernel."""
     area: int | None
     kcov: int | None
     sequence: int | None
     role: Role | None
-    """The best judgment; None where nothing decides it.
-
-    LOCAL where the session uses the object's own buffer, or the object names this task as the one
-    that it is enabled for.
+    """The best judgment, None if nothing decides it. A session is LOCAL if it uses the object's own
+    buffer, or if the object is enabled for this task.
     """
     is_certain: bool = True
-    """Whether the role is certain: no member disagrees with it, and none that it depends on is
-    unreadable.
-    """
+    """Whether the role is certain: all members that decide it are readable, and agree."""
     errors: tuple[str, ...] = ()
     """Lines on unreadable or inconsistent data."""
     is_owner_mark: bool = False
@@ -61,7 +56,7 @@ class Session(NamedTuple):
 
     @property
     def certain_role(self) -> Role | None:
-        """The role, None where there is any doubt."""
+        """The role, None if there is a doubt."""
         return self.role if self.is_certain else None
 
     @property
@@ -76,8 +71,8 @@ class Session(NamedTuple):
 
     @property
     def is_section(self) -> bool:
-        """Whether it is a remote or softirq section that collects for an object, and so holds a
-        reference to it.
+        """Whether it is a remote or softirq section that collects for an object, to which it then
+        holds a reference.
         """
         if self.role not in (Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION) or not self.kcov:
             return False
@@ -103,7 +98,7 @@ class SavedState(NamedTuple):
     """``cpu`` or ``task``: which structure holds it."""
     cpu: int | None
     task: int | None
-    """``struct task_struct *`` whose session it is: the task itself, or the CPU's current one."""
+    """``struct task_struct *`` of the session: the task itself, or the CPU's current task."""
     pid: int | None
     comm: str | None
     mode: int | None
@@ -115,26 +110,26 @@ class SavedState(NamedTuple):
     sequence: int | None
     errors: tuple[str, ...] = ()
     irq_area: int | None = None
-    """The CPU's area for softirq sections, where ``struct kcov_percpu_data`` has both (v5.8 up to
-    August 2026).
+    """The CPU's area for softirq sections, if ``struct kcov_percpu_data`` has it (v5.8 up to August
+    2026).
     """
     mode_flag: int | None = None
-    """A member beside the mode that makes it another one, in kernels of a posted series."""
+    """As :attr:`.KcovFields.mode_flag`."""
 
     @property
     def buffer(self) -> str:
-        """The name of its buffer, as commands take it."""
+        """The name of its buffer in commands."""
         return f"saved:t{self.pid}" if self.where == "task" else f"saved:{self.cpu}"
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is saved: the kernel keeps all five members zero then."""
+        """Whether nothing is saved: all five members are then zero."""
         return not (self.kcov or self.mode or self.size or self.area or self.sequence)
 
 
 class TaskFields(NamedTuple):
-    """``struct task_struct``, read in one piece; None is a member that this kernel does not have,
-    or that is unreadable.
+    """The members of a ``struct task_struct``; None is a member that this kernel lacks, or that is
+    unreadable.
     """
 
     address: int
@@ -167,13 +162,13 @@ class TaskFields(NamedTuple):
     trace_size: int | None = None
     """Size in words of the kernel, the count word included."""
     mode_flag: int | None = None
-    """A member beside the mode that makes it another one, in kernels of a posted series."""
+    """As :attr:`.KcovFields.mode_flag`."""
     stack: int | None = None
     """The lowest address of its kernel stack."""
 
     @property
     def label(self) -> str:
-        """``task 41``; by its address where its id is unknown."""
+        """``task 41``, with the address if the id is unknown."""
         return f"task {self.address:#x}" if self.pid is None else f"task {self.pid}"
 
     @property
@@ -188,15 +183,15 @@ class TaskFields(NamedTuple):
 
     @property
     def is_worker(self) -> bool:
-        """Whether it may be a thread of a process that does background work of io_uring or vhost;
-        its stack decides.
+        """Whether it may be a process's thread for background work of io_uring or vhost. Its stack
+        decides.
         """
         return bool((self.flags or 0) & _PF_WORKERS)
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task with what its fields mean."""
+    """A task, and the meaning of its fields."""
 
     fields: TaskFields
     session: Session
@@ -204,26 +199,26 @@ class Task:
     in_ctxsw: bool | None
     """``KCOV_IN_CTXSW``."""
     owns_remote: bool | None
-    """Whether it is the owner of a KCOV_REMOTE_ENABLE; None where this kernel has none, or it is
+    """Whether it owns an object by KCOV_REMOTE_ENABLE; None if this kernel lacks that, or it is
     unknown.
     """
     count: int | None
-    """The count word of the buffer that ``buffer TID`` shows: its own area, or the object's of a
-    remote owner.
+    """The count word of the buffer that ``buffer TID`` shows: of its own area, or of the object
+    that it owns.
     """
     capacity: int | None
     """Capacity of that buffer in records."""
     full: bool | None
     saved: SavedState | None
     pauses: tuple[str, ...] = ()
-    """Why nothing is recorded in it for the moment, in kernels of posted series."""
+    """Why nothing is recorded in it at the moment, in kernels with a posted series."""
     interrupted: Session | None = None
     """The session in ``saved``, which a softirq section interrupted."""
     errors: tuple[str, ...] = ()
 
     @property
     def mode(self) -> str | None:
-        """``enum kcov_mode`` without prefix, flags masked; None where it is unreadable."""
+        """The name of its mode, without prefix and flags; None if it is unreadable."""
         return self.session.mode
 
     @property
@@ -233,7 +228,7 @@ class Task:
 
     @property
     def beneath(self) -> Role | None:
-        """The role of the interrupted session; None where there is none, or it is not certain."""
+        """The role of the interrupted session; None if there is none, or it is not certain."""
         return None if self.interrupted is None else self.interrupted.certain_role
 
 
@@ -244,14 +239,14 @@ class Syscall(NamedTuple):
     name: str | None
     """None for a 32-bit call, whose numbers have other names."""
     args: tuple[int, ...]
-    """As many as the call takes; all that registers hold where that is unknown."""
+    """The call's arguments; if their number is unknown, all that registers may hold."""
 
 
 class TaskSyscall(NamedTuple):
-    """The system call that a task is in, as far as known."""
+    """The system call that a task is in."""
 
     call: Syscall | None
-    """None where it is in none, or that is unknown."""
+    """None if it is in none, or that is unknown."""
     error: str | None = None
     """Why it is unknown."""
 
@@ -259,15 +254,15 @@ class TaskSyscall(NamedTuple):
 Holders: TypeAlias = Mapping[int, Mapping[int | None, TaskFields]]
 """Address of a table -> the ids that name it -> a task that has it.
 
-The table of a thread group's leader, or of its first thread where that has exited, is named by the
-process; one that a thread has for itself, after unshare(CLONE_FILES), by the thread. The id is None
-where the process is unknown.
+The table of a thread group's leader, or of its first thread if the leader has exited, has the id of
+the process. A thread's own table, after unshare(CLONE_FILES), has the id of the thread. The id is
+None if the process is unknown.
 """
 
 
 def find_holders(tasks: Iterable[TaskFields], member: Literal["files", "mm"]) -> Holders:
-    """Return who has each ``struct files_struct`` or ``struct mm_struct``, in the order of the
-    tasks.
+    """Return the tasks that have each ``struct files_struct`` or ``struct mm_struct``, in the order
+    of the tasks.
     """
     table_of = attrgetter(member)
     processes: dict[int | None, list[TaskFields]] = {}

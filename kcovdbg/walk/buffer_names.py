@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Names of buffers, and where the buffers are: ``41``, ``kcov:0x…``, ``area:0x…``, ``fd:41/3``,
-``saved:0``, ``saved:t41``.
+"""Parses names of buffers (``41``, ``kcov:0x…``, ``area:0x…``, ``fd:41/3``, ``saved:0``,
+``saved:t41``), and finds the buffers.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ class BufferName(NamedTuple):
     """The parts of a buffer's name."""
 
     kind: str
-    """``kcov``, ``area``, ``fd``, ``saved``, the name of a posted series' device, or empty for a
-    task's own.
+    """``kcov``, ``area``, ``fd``, ``saved``, the name of a posted series' device, or empty for the
+    buffer of a task.
     """
     number: int
     """A thread id, a CPU or an address."""
     fd: int = 0
     """A descriptor."""
     is_task: bool = False
-    """Whether the number is a thread id, where it may be something else."""
+    """Whether the number is a thread id."""
 
 
 def parse_name(name: str) -> BufferName:
-    """Return the parts of a buffer's name, without looking for the buffer.
+    """Return the parts of a buffer's name; the buffer need not exist.
 
-    :raises UsageError: if it has no such form.
+    :raises UsageError: if it is no name of a buffer.
     """
 
     def number(text: str, base: int = 16) -> int:
@@ -91,7 +91,7 @@ def find_buffer_facts(
 ) -> BufferFacts:
     """Find the buffer with this name.
 
-    :raises UsageError: if the name has no such form.
+    :raises UsageError: if it is no name of a buffer.
     :raises KcovdbgError: if there is no such buffer.
     """
     kind, number, fd, is_task = parse_name(name)
@@ -140,7 +140,7 @@ class _BufferSearch:
                 remarks=() if task.session.is_certain else task.session.errors,
                 doubt=self._doubt_mode("task", fields.kcov_mode, fields.kcov),
             )
-        # If the task's area is unknown, only a session that is not a section uses the object's.
+        # A task whose area is unknown may be in a section, which does not use the object's buffer.
         area_is_lost = fields.kcov_area is None and task.role not in (Role.LOCAL, Role.NONE)
         for pointer in (fields.kcov_remote, fields.kcov):
             if not pointer or area_is_lost:
@@ -159,8 +159,10 @@ class _BufferSearch:
         )
 
     def _doubt_mode(self, whose: str, word: int | None, kcov: int | None = None) -> str | None:
-        """Return why a mode, on which the format of records depends, is unknown; None if it is not.
+        """Return why a mode is unknown, and with it the format of records; None if it is known.
 
+        :param whose: ``task``, ``saved session`` or ``object``.
+        :param word: the mode word.
         :param kcov: the object of a session.
         """
         if not self._layout.generation.has(Feature.COMPARISONS):
@@ -203,20 +205,18 @@ class _BufferSearch:
         return self._with_second(self._of_fields(kcov, owner))
 
     def _with_second(self, facts: BufferFacts) -> BufferFacts:
-        """Add the second buffer where it is written or has records, and name the other one.
+        """Return the facts with the second buffer, if the kernel writes it or it has records, and
+        with a remark that names the other buffer. A task's fields know only the first buffer.
 
-        A task's own fields only know the object's first buffer.
-
-        :raises KcovdbgError: if only the second buffer is written and cannot be found: the first
-            one would mislead.
+        :raises KcovdbgError: if the kernel writes only the second buffer, and it cannot be found.
         """
         second = self._second
         if second is None or facts.private:
             return facts
         is_alone = facts.mode in second.alone
         is_written = is_alone or facts.mode in second.both
-        # The kernel does not keep the last mode of an object that is not enabled: that may have
-        # written the second buffer.
+        # The last mode of an object that is not enabled is unknown: the second buffer may have been
+        # written in it.
         if not is_written and (facts.kcov is None or facts.mode is None or is_tracing(facts.mode)):
             return facts
         first_name = f"area:{facts.address:#x}"
@@ -252,7 +252,7 @@ class _BufferSearch:
         return facts.with_remark(remark, second=address)
 
     def find_descriptor(self, pid: int, fd: int) -> BufferFacts:
-        # A thread has the table of its process, unless it has one for itself.
+        # A thread has the file table of its process, or its own.
         tasks = self._source.read(Part.TASKS).task_fields
         sharers: Collection[int | None] = (pid,)
         for task in tasks:
@@ -269,7 +269,7 @@ class _BufferSearch:
         raise self._absent(said, Part.OBJECTS | Part.FILES, "objects lists those that are")
 
     def _absent(self, said: str, parts: Part, hint: str) -> KcovdbgError:
-        """Return the error of a name to which nothing in some parts belongs."""
+        """Return the error for a name that matches nothing in some parts."""
         problem = self._source.read(parts).say_absent(said, parts)
         return KcovdbgError(problem, hint=hint)
 
@@ -387,13 +387,11 @@ class _BufferSearch:
         return self._facts(address, self._count_words(address), None, remarks=(remark,))
 
     def _count_words(self, address: int) -> int | None:
-        """Return the size in words of the vmalloc area at an address; None if none is known, as
-        behind damage to the lists.
-        """
+        """Return the size in words of the vmalloc area at an address, None if it is not known."""
         source = self._target.vmalloc
         if source is None:
             return None
-        # The lists raise their damage when all that can be read was yielded.
+        # The walk raises an error for a damaged list after all readable areas.
         with contextlib.suppress(ReadError):
             for area in source.for_each_vmalloc_area():
                 if area.start == address:
@@ -401,7 +399,7 @@ class _BufferSearch:
         return None
 
     def _as_first(self, facts: BufferFacts) -> BufferFacts:
-        """Describe an object's first buffer, in which records of the second one never are."""
+        """Return the facts about an object's first buffer with the mode of its records."""
         second = self._second
         if second is None or facts.mode not in second.alone | second.both:
             return facts

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Coverage buffers in a kernel's memory, read by name (``41``, ``kcov:0x…``, ``area:0x…``,
+"""Reads coverage buffers in a kernel's memory by name (``41``, ``kcov:0x…``, ``area:0x…``,
 ``fd:41/3``, ``saved:0``).
 
-A buffer is read in one piece, and decoded by :mod:`.record_decoder`. The last record of a live
-kernel's buffer may be old: it is read again (:func:`_settle`).
+A buffer is read in one piece; :mod:`.record_decoder` decodes it. The last record of a live kernel's
+buffer may not be written yet: it is read again (:func:`_settle`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kcovdbg.walk.record_decoder import clamp_count, decode_records, find_full_r
 def find_encoding(
     target: Target, layout: Layout, facts: BufferFacts
 ) -> tuple[Encoding, tuple[str, ...]]:
-    """Return how to read a buffer, and remarks on that."""
+    """Return the encoding of a buffer, and remarks on it."""
     codec = table.codec_of_mode(facts.mode, layout.generation.features)
     encoding = record.make_encoding(codec, target.word_size, target.big_endian)
     remarks: list[str] = []
@@ -54,14 +54,14 @@ def find_encoding(
 def _guess(
     target: Target, layout: Layout, facts: BufferFacts, encoding: Encoding, stored: int, words: int
 ) -> Encoding | None:
-    """Guess the format of a buffer by its first words; return None if nothing fits."""
+    """Guess the format of a buffer by its first words; return None if they fit no format."""
     code = find_recorded_code(target)
     if code is None or target.word_size != 8:
         return None
     data, missing = read_partly(target, facts.address + 8, words * 8)
     if missing:
         return None
-    # A mode with an unknown bit may be one of a series that is not recognized.
+    # A mode with an unknown bit may be of a series that is not recognized.
     has_mode = facts.doubt is not None and facts.mode is not None and is_known(facts.mode)
     codecs = table.guessable_codecs(None if has_mode else layout.generation.features)
     found = record.guess_codec(record.decode_words(data, encoding), stored, *code, codecs)
@@ -71,7 +71,7 @@ def _guess(
 
 
 def read_stored_count(target: Target, address: int, encoding: Encoding) -> int | None:
-    """Return a buffer's count as stored, in records; None if it cannot be read."""
+    """Return a buffer's count word, None if it is unreadable."""
     try:
         return record.decode_word(
             target.read(address + encoding.count_offset, encoding.word_size), encoding
@@ -80,24 +80,24 @@ def read_stored_count(target: Target, address: int, encoding: Encoding) -> int |
         return None
 
 
-# How often a live buffer that is reset while it is read is read again.
+# How often a live buffer is read again if it is reset during a read.
 _RETRIES: Final = 3
-# Limit for an area of unknown size, in words: 8 MiB on 64-bit kernels.
+# Limit for the words of an area of unknown size: 8 MiB on 64-bit kernels.
 _UNKNOWN_SIZE: Final = 1 << 20
-# After so many missing pages in a row the rest of a buffer counts as missing.
+# Missing pages in a row after which the rest of a buffer counts as missing.
 _PATIENCE: Final = 256
 
 
 def read_buffer(target: Target, layout: Layout, source: StateSource, name: str) -> Buffer:
     """Read the buffer with this name.
 
-    :param name: ``41`` (a task: what collects into it, or what the owner of a KCOV_REMOTE_ENABLE
-        owns), ``kcov:0x…``, ``area:0x…``, ``fd:41/3`` (process and descriptor), ``saved:0`` (CPU),
-        ``saved:t41`` (task).
-    :return: the buffer, with the second one if both are being written.
-    :raises UsageError: if the name has no such form.
+    :param name: ``41`` (the buffer of a task's session, or of the object that a task owns by
+        KCOV_REMOTE_ENABLE), ``kcov:0x…``, ``area:0x…``, ``fd:41/3`` (process and descriptor),
+        ``saved:0`` (CPU), ``saved:t41`` (task).
+    :return: the buffer, with the second buffer if the kernel writes both.
+    :raises UsageError: if it is no name of a buffer.
     :raises KcovdbgError: if there is no such buffer.
-    :raises ReadError: if nothing of it can be read.
+    :raises ReadError: if it is unreadable.
     """
     facts = find_buffer_facts(target, layout, source, name)
     buffer = read_buffer_at(target, layout, facts)
@@ -116,15 +116,15 @@ def read_buffer(target: Target, layout: Layout, source: StateSource, name: str) 
 
 @dataclass(frozen=True, slots=True)
 class _ReadBytes:
-    """The part of a buffer that its count covers, as far as it could be read."""
+    """The bytes of a buffer's counted records that could be read."""
 
     stored: int | None
     """The count word."""
     count: int
-    """Records to show, of which some may be missing."""
+    """The number of records to show, of which some may be missing."""
     data: bytes
     missing: Sequence[tuple[int, int]]
-    """Offset and size of what could not be read."""
+    """Offset and size of each unreadable span."""
     remarks: tuple[str, ...] = ()
 
     def with_remark(self, remark: str, **changes: Any) -> _ReadBytes:
@@ -134,7 +134,7 @@ class _ReadBytes:
 def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer:
     """Read a buffer by its facts.
 
-    :raises ReadError: if nothing of it can be read, or its address is none of the kernel.
+    :raises ReadError: if it is unreadable, or is not at a kernel address.
     """
     check_buffer(target, facts.address)
     facts = _with_possible_size(layout, facts)
@@ -193,9 +193,9 @@ def read_buffer_at(target: Target, layout: Layout, facts: BufferFacts) -> Buffer
 def _check_encoding(
     target: Target, layout: Layout, facts: BufferFacts, encoding: Encoding, stored: int | None
 ) -> tuple[Encoding, tuple[str, ...]]:
-    """Return the format of a buffer, and a remark if it is a guess: a mode may not tell it."""
+    """Return the encoding of a buffer, and a remark if it is a guess."""
     if facts.doubt is not None:
-        # Members show a prefix, which only one mode has.
+        # Only one mode has a prefix, which members show.
         if not encoding.prefix_words:
             encoding = _guess_doubtful(target, layout, facts, encoding, stored)
         return encoding, (f"{facts.doubt}: read as {encoding.codec.noun}, which is a guess",)
@@ -203,7 +203,7 @@ def _check_encoding(
     is_idle = not facts.cached and not is_used
     if not stored or not is_idle or encoding.codec != PC or encoding.prefix_words:
         return encoding, ()
-    # The kernel does not store the last mode of a buffer.
+    # The kernel does not store the last mode of a buffer: guess it.
     size = _UNKNOWN_SIZE if facts.size is None else facts.size
     guessed = _guess(target, layout, facts, encoding, stored, min(record.GUESS_WORDS, size - 1))
     if guessed is None or guessed.codec == PC:
@@ -215,16 +215,16 @@ def _check_encoding(
 def _guess_doubtful(
     target: Target, layout: Layout, facts: BufferFacts, encoding: Encoding, stored: int | None
 ) -> Encoding:
-    """Return the guessed format of a buffer whose mode is unknown.
+    """Return the guessed encoding of a buffer whose mode is unknown.
 
-    :raises KcovdbgError: if nothing fits.
+    :raises KcovdbgError: if its words fit no format.
     """
     if stored and not layout.traits.is_laid_out_by_mode:
         guessed = _guess(target, layout, facts, encoding, stored, record.GUESS_WORDS)
         if guessed is not None:
             return guessed
     if facts.mode is not None and is_known(facts.mode):
-        # Only a bit beside the mode is unknown.
+        # The mode is known, but not another bit of its word.
         return encoding
     raise KcovdbgError(
         f"format of {facts.name} is unknown: {facts.doubt}",
@@ -234,7 +234,7 @@ def _guess_doubtful(
 
 class _Bitmap(NamedTuple):
     bits_set: int | None = None
-    """None where there is no bitmap."""
+    """None if there is no bitmap."""
     is_cut: bool = False
     remarks: tuple[str, ...] = ()
 
@@ -259,7 +259,7 @@ def _read_counted(
     stored: int | None,
     capacity: int,
 ) -> _ReadBytes:
-    """Read the records of a buffer that its count covers, all where the count is unknown.
+    """Read the counted records of a buffer, or all if the count is unknown.
 
     :param stored: the count word.
     """
@@ -282,7 +282,7 @@ def _read_counted(
 
 
 def _with_possible_size(layout: Layout, facts: BufferFacts) -> BufferFacts:
-    """Treat a size that is larger than any kernel allows as unknown (kcov-abi.md K3)."""
+    """Return the facts without a size that KCOV_INIT_TRACE never accepts (kcov-abi.md K3)."""
     if facts.size is None or is_possible_size(layout, facts.size):
         return facts
     remark = f"size of {facts.size} words is corrupt: no buffer is that large; treated as unknown"
@@ -292,9 +292,9 @@ def _with_possible_size(layout: Layout, facts: BufferFacts) -> BufferFacts:
 def _read_records(
     target: Target, address: int, encoding: Encoding, count: int
 ) -> tuple[bytes, list[tuple[int, int]]]:
-    """Return the bytes of records, and offset and size of what could not be read.
+    """Return the bytes of records, and offset and size of each unreadable span.
 
-    :raises ReadError: if none can be read.
+    :raises ReadError: if all are unreadable.
     """
     if not count:
         return b"", []
@@ -317,8 +317,8 @@ def _settle(
     stored: int,
     read: _ReadBytes,
 ) -> _ReadBytes:
-    """Read the end of a live buffer again: its last record may be incomplete, and its user may have
-    reset it.
+    """Read the last record of a live buffer again, as it may not have been written before; and all
+    records if the buffer was reset.
     """
     width = encoding.record_size
     for _ in range(_RETRIES):
@@ -326,8 +326,8 @@ def _settle(
         if now is None:
             return read
         if now >= stored:
-            # All counted records are written by now, except the last one if its writer was
-            # interrupted.
+            # By now all counted records are written; only an interrupted writer may leave the last
+            # one.
             offset = (read.count - 1) * width
             try:
                 last = target.read(facts.address + encoding.records_offset + offset, width)
@@ -350,11 +350,13 @@ def _settle(
 def read_window(
     target: Target, layout: Layout, source: StateSource, name: str, first: int, most: int
 ) -> tuple[tuple[int, ...], int]:
-    """Read some records of a buffer that follow each other.
+    """Read consecutive records of a buffer.
 
-    :return: the PCs of records that have one, minus the KASLR offset, and how many records
+    :param first: the index of the first record.
+    :param most: the number of records.
+    :return: the PCs of the records that have one, minus the KASLR offset, and how many records
         were read.
-    :raises KcovdbgError: when there is no such buffer, or they cannot be read.
+    :raises KcovdbgError: when there is no such buffer, or the records are unreadable.
     """
     facts = find_buffer_facts(target, layout, source, name)
     encoding, _ = find_encoding(target, layout, facts)

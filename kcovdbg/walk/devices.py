@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Devices that posted series add beside KCOV's own: their objects, handles, sessions and free
-areas.
-"""
+"""Reads the objects, handles, sessions and free areas of devices that posted series add."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ _MAX_IDLE: Final = 1 << 16
 
 
 class DeviceWalk:
-    """One look at a device."""
+    """Reads a device in one look at a kernel."""
 
     def __init__(self, cache: StructureCache, device: Device) -> None:
         self._cache = cache
@@ -51,7 +49,7 @@ class DeviceWalk:
         )
 
     def read(self) -> DeviceState:
-        """Read all of it."""
+        """Read the objects, handles, sessions and free areas."""
         sessions = self.sessions
         entries = self._handles()
         references: dict[int, list[Reference]] = defaultdict(list)
@@ -62,7 +60,7 @@ class DeviceWalk:
                     of_object.append(Reference("section", 1, session.pid))
         for entry in entries:
             if entry.kcov:
-                # Entries of the hash hold no reference.
+                # Hash entries hold no reference.
                 references[entry.kcov].append(Reference("remote", 0, handle=entry.handle))
         self._add_files(references)
         objects: dict[int, Kcov] = {}
@@ -72,16 +70,16 @@ class DeviceWalk:
             if handle is not None:
                 published[address] = handle
         if "kcov" not in self._device.task_members:
-            of_tasks = {
-                kcov.fields.task: address
-                for address, kcov in objects.items()
-                if kcov.fields is not None
-            }
+            # Tasks do not point to their objects, but objects to their tasks.
+            of_tasks: dict[int | None, int] = {}
+            for address, kcov in objects.items():
+                if kcov.fields is not None:
+                    of_tasks[kcov.fields.task] = address
             sessions = tuple(
                 replace(session, kcov=of_tasks.get(session.task)) for session in sessions
             )
         idle_areas, idle_count = self._idle_areas
-        # A handle has no owner: the task that opened the device may have ended.
+        # The owner of a handle is left out: the task that opened the device may have ended.
         errors = {address: kcov.errors for address, kcov in objects.items()}
         handles = tuple(
             entry._replace(errors=errors.get(entry.kcov or 0, ()), device=self._device.name)
@@ -114,7 +112,7 @@ class DeviceWalk:
 
     @cached_property
     def sessions(self) -> tuple[DeviceSession, ...]:
-        """The sessions, which take little reading."""
+        """The sessions, which take few reads."""
         return tuple(self._find_sessions())
 
     def _find_sessions(self) -> Iterator[DeviceSession]:
@@ -155,8 +153,8 @@ class DeviceWalk:
     def _fill(
         self, area: int | None, size: int | None
     ) -> tuple[int | None, int | None, bool | None]:
-        """Return how many words of a buffer are in use, how many it has, and whether no record fits
-        into the rest.
+        """Return how many words of a buffer are in use, how many it has, and whether no further
+        record fits.
         """
         if not size:
             return None, None, None
@@ -173,9 +171,9 @@ class DeviceWalk:
     def _remote(self) -> DeviceSections | None:
         """The remote sections; None if the kernel has none.
 
-        A build of the device without them has neither the hash, nor the type of its entries, nor
-        the list of free areas. Debug info or a symbol table that lacks one of these is incomplete;
-        so is a symbol table without the device's own operations.
+        A kernel without remote sections lacks the hash, the type of its entries, and the list of
+        free areas. If only some of them are missing, or the symbols lack the device's operations as
+        well, the debug info or the symbols are incomplete.
         """
         remote = self._device.remote
         if remote is None or find_kernel_symbol(self._target, self._device.operations) is None:
@@ -224,7 +222,7 @@ class DeviceWalk:
         return self._layout(self._device.object_type, self._device.object_members)
 
     def _object(self, address: int, references: list[Reference]) -> tuple[Kcov, int | None]:
-        """Return one object, and the handle that it stores as registered."""
+        """Return one object, and its registered handle."""
         name, layout = self._device.name, self._object_layout
         try:
             check_pointer(self._target, address, self._device.object_type)
@@ -276,7 +274,7 @@ class DeviceWalk:
 
     @cached_property
     def _idle_areas(self) -> tuple[tuple[int, ...], int | None]:
-        """Return the free areas, and how many the kernel counts; None for an incomplete list."""
+        """The free areas, and the kernel's count of them; None as the count of a broken list."""
         remote, word = self._remote, self._target.word_size
         if remote is None:
             return (), None

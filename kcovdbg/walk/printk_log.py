@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The kernel's log: printk()'s ring buffer.
+"""Reads the kernel's log: the buffer of printk().
 
-Since Linux kernel commit 896fbe20b4e2 ("printk: use the lockless ringbuffer") (in v5.10) that is
-``struct printk_ringbuffer`` with rings of descriptors, of their details and of text; before,
-``struct printk_log`` records one after another. Symbols say which one a kernel has.
+Since Linux kernel commit 896fbe20b4e2 ("printk: use the lockless ringbuffer") (in v5.10), the log
+is a ``struct printk_ringbuffer`` with rings of descriptors, of their details and of text. Before,
+it is a sequence of ``struct printk_log`` records. A kernel's symbols show which one it has.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from kcovdbg.target.target import Symbol, Target
 # Limits of a plausible ring: 32 MiB of text is the most that CONFIG_LOG_BUF_SHIFT allows.
 _MOST_TEXT_BITS: Final = 25
 _MOST_RECORD_BITS: Final = 20
-# enum desc_state of kernel/printk/printk_ringbuffer.h, in the upper two bits of a descriptor's
-# state.
+# Values of enum desc_state of kernel/printk/printk_ringbuffer.h, which is in the upper two bits of
+# a descriptor's state.
 _COMMITTED: Final = (1, 2)
 # EMPTY_LINE_LPOS of kernel/printk/printk_ringbuffer.c.
 _EMPTY_LINE: Final = 3
-# The bit of a record's caller_id that says that the rest is a CPU, not a thread.
+# This bit of a record's caller_id is set if the other bits are a CPU, and not a thread.
 _CALLER_IS_CPU: Final = 1 << 31
-# Pieces closer than this are read at once.
+# Pieces with fewer bytes between them are read at once.
 _GAP: Final = 256
 
 
 def read_kernel_log(target: Target, newest: int | None = None) -> KernelLog:
-    """Read the kernel's log; what is missing of it is among the remarks.
+    """Read the kernel's log. Its remarks name missing records.
 
-    :param newest: read only so many of the newest records, where records can be read by number;
-        None for all.
+    :param newest: limit for the records, of which the newest are read; None for no limit. Kernels
+        before v5.10 give all records.
     """
     try:
         symbol = find_kernel_symbol(target, "prb")
@@ -58,9 +58,9 @@ class _Ring(NamedTuple):
     """``struct printk_ringbuffer``."""
 
     count_bits: int
-    """The ring has so many records, as a power of two."""
+    """Binary logarithm of the number of records."""
     size_bits: int
-    """The ring of text has so many bytes, as a power of two."""
+    """Binary logarithm of the size of the text in bytes."""
     descs: int
     infos: int
     data: int
@@ -156,7 +156,7 @@ def _find_blocks(
 def _read_texts(
     target: Target, ring: _Ring, blocks: Mapping[int, tuple[int, int]]
 ) -> tuple[tuple[LogRecord, ...], int]:
-    """Return the records with some blocks, and how many are lost."""
+    """Return the records of some blocks, and how many are lost."""
     members = "seq ts_nsec text_len facility level caller_id"
     layout = BlockLayout(target, "struct printk_info", members)
     infos = _read_elements(target, ring.infos, layout, map(ring.slot, blocks))
@@ -167,7 +167,7 @@ def _read_texts(
         info, block = infos(ring.slot(number)), text(offset, length)
         if info is None or block is None:
             continue
-        # A block of a running kernel may have been overwritten meanwhile.
+        # In a live kernel, the block may have been overwritten.
         stored = int.from_bytes(block[:word], target.byte_order) & id_mask
         if length and stored != number:
             continue
@@ -186,7 +186,7 @@ def _read_records(target: Target, log_buf: Symbol) -> KernelLog:
     )
     buffer = read_pointer(target, log_buf.address)
     if not is_kernel_pointer(target, buffer, 1):
-        # Until v4.15 kernel/bpf/verifier.c has a log_buf as well.
+        # This is another variable: until v4.15, kernel/bpf/verifier.c has a log_buf as well.
         buffer = target.symbol("__log_buf").address
     try:
         layout = BlockLayout(target, "struct printk_log", _RECORD)
@@ -214,7 +214,7 @@ def _read_records(target: Target, log_buf: Symbol) -> KernelLog:
             head[layout.start :][: layout.span]
         )
         if length == 0 and not has_wrapped and position > end:
-            # The rest did not fit before the end of the buffer.
+            # The next record did not fit at the end of the buffer.
             position, has_wrapped = 0, True
             continue
         text = read(position + layout.size, text_len)
@@ -243,8 +243,8 @@ def _decode(text: bytes) -> str:
 def _read_elements(
     target: Target, array: int, layout: BlockLayout, indexes: Iterable[int]
 ) -> Callable[[int], tuple[int, ...] | None]:
-    """Read elements of an array; return a function of an index that returns its members, None where
-    they are unreadable.
+    """Read elements of an array; return a function that returns the members of an element by its
+    index, None if it is unreadable.
     """
 
     def span(index: int) -> tuple[int, int]:
@@ -262,10 +262,10 @@ def _read_elements(
 def _read_pieces(
     target: Target, base: int, pieces: Iterable[tuple[int, int]]
 ) -> Callable[[int, int], bytes | None]:
-    """Read pieces of memory, adjacent ones at once; return a function that returns a piece, None
-    where any of it is unreadable.
+    """Read pieces of memory, adjacent ones at once; return a function that returns a piece by its
+    offset and size, None if a part of it is unreadable.
 
-    :param pieces: offset from the base, and size.
+    :param pieces: offset from the base, and size, of each piece.
     """
     merged: list[tuple[int, int]] = []
     for start, size in sorted(pieces):

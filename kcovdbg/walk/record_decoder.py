@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The one decoder of coverage buffers: the bytes of a kernel's memory, of a trace file or of a
-collector's copy become records.
+"""The one decoder of coverage buffers. The bytes may be of a kernel's memory, a trace file or a
+copy by the collector.
 
-User space can write the count of its buffer, which is therefore clamped. The kernel raises the
-count before it writes the record, so the last record may not be written yet.
+The count is clamped, as user space can write the count of its buffer. The kernel raises the count
+before it writes a record: so the last record may not be written yet.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from kcovdbg.model.buffer import Buffer, Gap
 def clamp_count(
     stored: int, capacity: int | None, *, is_private: bool = False
 ) -> tuple[int, tuple[str, ...]]:
-    """Return how many records of a buffer are read: as many as its count says, at most as many as
-    fit; and a remark where these are fewer.
+    """Return a buffer's count, clamped to the capacity, and a remark if it was clamped.
 
     :param capacity: None if the size of the buffer is unknown.
     :param is_private: whether only the kernel writes the buffer.
@@ -42,7 +41,7 @@ class DecodedRecords:
 
     words: array[int]
     encoding: Encoding
-    """The encoding of the buffer, with the start of each record where records differ in length."""
+    """The encoding of the buffer, with the start of each record if records differ in length."""
     count: int
     gaps: tuple[Gap, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -59,11 +58,11 @@ def decode_records(
 ) -> DecodedRecords:
     """Decode the records of a buffer.
 
-    :param data: from the first record on, zero where it is missing; it may end early.
-    :param count: records to decode; words where records differ in length.
-    :param missing: offset and size of what is missing, ascending.
-    :param cause: why data may end early.
-    :param is_count_known: otherwise zeros at the end are no records.
+    :param data: the bytes from the first record on; missing ones are zero, and it may end early.
+    :param count: the number of records to decode, or of words if records differ in length.
+    :param missing: offset and size of each missing span, ascending.
+    :param cause: the reason if the data ends early.
+    :param is_count_known: whether zeros at the end are records; if not, they may be unused space.
     """
     remarks: list[str] = []
     whole = len(data) // encoding.record_size
@@ -87,7 +86,7 @@ def _split(
     """Find the records in the words of a buffer whose records differ in length."""
     counted = len(words)
     if missing:
-        # A lost word hides where all later records begin.
+        # The starts of all records after a lost word are unknown.
         del words[missing[0][0] // encoding.word_size :]
     words, encoding = record.split_records(words, encoding)
     lost = counted - len(words)
@@ -124,7 +123,7 @@ def _find_gaps(
 
 
 def _last_written(words: array[int], encoding: Encoding) -> int:
-    """Return how many records there are up to the last one that is not zero."""
+    """Return the number of records up to the last one that is not zero."""
     pcs = record.pc_words(words, encoding)
     for index in range(len(pcs) - 1, -1, -1):
         if pcs[index]:
@@ -150,11 +149,11 @@ def _record_gaps(
 
 
 def find_full_remarks(buffer: Buffer) -> tuple[str, ...]:
-    """Return the remark on a buffer that is full: the kernel drops further records silently
-    (kcov-abi.md 3.3).
+    """Return a remark if a buffer is full: the kernel drops further records silently (kcov-abi.md
+    3.3).
     """
     codec = buffer.encoding.codec
-    # Without a count, zeros at the end may be records.
+    # Without a count, unused space may count as records.
     is_counted = buffer.stored_count is not None or codec.is_variable
     if not (buffer.full and buffer.capacity and is_counted):
         return ()
@@ -176,11 +175,10 @@ def decode_buffer(
     pid: int | None,
     comm: str | None,
 ) -> Buffer:
-    """Return the buffer that some bytes hold, from its count word on.
+    """Decode a buffer whose bytes begin with the count word. The count is clamped to the capacity
+    and to the complete records in the data.
 
-    The count is clamped to the capacity and to the complete records in the data.
-
-    :param data: may be empty, or end within a record.
+    :param data: the bytes, which may be empty or end within a record.
     :param size: size of the buffer in words of the kernel, without a prefix before the count; None
         if unknown.
     :param word_size: size of a word of the kernel in bytes.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``kcov_remote_map`` and ``kcov_remote_areas``: remote handles, free areas, and the links of both
-for checking them.
+"""Reads remote handles from ``kcov_remote_map``, free areas from ``kcov_remote_areas``, and the
+links of both, which rules check.
 
-While an area is on a list its first bytes are a ``struct kcov_remote_area``; while it is in use
-they are the count word.
+The first bytes of a free area are a ``struct kcov_remote_area``; in an area in use, they are the
+count word.
 """
 
 from __future__ import annotations
@@ -31,28 +31,30 @@ from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.target.target import Target
 from kcovdbg.walk.layout import Layout
 
-# DEFINE_HASHTABLE(kcov_remote_map, 4) in every known version; the symbol's type is used where it is
-# known.
+# The number of buckets if the debug info lacks the symbol's type: DEFINE_HASHTABLE(kcov_remote_map,
+# 4) in every known version.
 _DEFAULT_BUCKETS: Final = 16
-# Each KCOV_REMOTE_ENABLE registers up to 257 handles; and they spread over 16 chains.
+# A KCOV_REMOTE_ENABLE registers up to 257 handles, which spread over 16 chains.
 MAX_CHAIN: Final = 1 << 16
-"""Entries of a chain; one with more is damaged."""
-# The handles of 500 owners with as many as they may have: damage may loop every chain.
+"""Limit for the entries of a chain; a longer one is damaged."""
+# As many handles as 500 owners may have. Damage may loop every chain.
 MAX_ENTRIES: Final = 1 << 17
-"""Entries of all chains together."""
+"""Limit for the entries of all chains together."""
 
 
 class RemoteMap(NamedTuple):
-    """A hash of remote handles, as far as it could be read."""
+    """The part of a hash of remote handles that could be read."""
 
     buckets: int = 0
     entries: tuple[RemoteHandle, ...] = ()
     """The entries, without the owners of their objects."""
     links: tuple[ListLink, ...] = ()
-    """The links of its chains; ``hlist_node.pprev`` is the address of the pointer to the node."""
+    """The links of its chains. A link back, ``hlist_node.pprev``, is the address of the pointer to
+    the node.
+    """
 
     def broken(self, name: str) -> tuple[str, ...]:
-        """Return a line on each chain that could not be followed to its end."""
+        """Return a line for each chain that could not be followed to its end."""
         return tuple(
             f"{link.list} of {name} is broken: {link.problem}"
             for link in self.links
@@ -86,11 +88,11 @@ def read_remote_map(target: Target, layout: Layout) -> Reading[RemoteMap]:
 def read_hash(target: Target, name: str, layout: BlockLayout) -> RemoteMap:
     """Read a hash of remote handles.
 
-    :param name: its symbol.
+    :param name: the hash's symbol.
     :param layout: ``handle``, ``kcov``, ``next`` and ``pprev`` of its entries, in this order.
     :raises MissingSymbolError: when the kernel has no such hash.
-    :raises MissingTypeError: when the debug info lacks its type or a member.
-    :raises ReadError: when its buckets could not be read.
+    :raises MissingTypeError: when the debug info lacks a type or a member.
+    :raises ReadError: when the buckets are unreadable.
     """
     table = target.symbol(name).address
     length = target.array_length(name)
@@ -105,8 +107,8 @@ def read_hash(target: Target, name: str, layout: BlockLayout) -> RemoteMap:
             address = link - node
             check_pointer(target, address, layout.type_name)
             handle, kcov, following, back = layout.read(target, address)
-            # An entry in the wrong bucket is shown, and so is one with a damaged link back; one
-            # with both is not an entry.
+            # An entry may be in the wrong bucket, or have a damaged link back. If both is so, it is
+            # no entry.
             is_linked = target.live or back in (None, before)
             bits = buckets.bit_length() - 1
             if not is_linked and (handle is None or find_bucket(handle, bits, word) != bucket):
@@ -122,10 +124,9 @@ def read_hash(target: Target, name: str, layout: BlockLayout) -> RemoteMap:
     return RemoteMap(buckets, tuple(entries), tuple(links))
 
 
-# The cache is never trimmed, but there is an area for each section that ran at once, and each takes
-# at least a page.
+# The lists are never trimmed. They have as many areas as sections ever ran at once.
 MAX_AREAS: Final = 1 << 16
-"""Areas on a list; one with more is damaged."""
+"""Limit for the areas on a list; a longer one is damaged."""
 
 
 class AreaLists(NamedTuple):
@@ -134,7 +135,7 @@ class AreaLists(NamedTuple):
     areas: tuple[Area, ...] = ()
     """The free areas in the order of the lists."""
     links: tuple[ListLink, ...] = ()
-    """The links forwards; the last one of each whole list belongs to its head."""
+    """The links; the last one of each whole list is that of its head."""
 
 
 def read_area_lists(target: Target, layout: Layout) -> Reading[AreaLists]:
@@ -158,7 +159,7 @@ def read_area_lists(target: Target, layout: Layout) -> Reading[AreaLists]:
 
         def read_area(link: int, before: int = 0, name: str = name) -> tuple[Area, Links]:
             del before
-            # Areas are vmalloc areas, so they start with a page.
+            # Areas are vmalloc areas, which start at a page.
             check_pointer(target, link - node, AREA, 4096)
             following, back, size = area.read(target, link - node)
             return Area(link - node, size, name, "cached"), Links(following, back)
@@ -174,7 +175,7 @@ def read_area_lists(target: Target, layout: Layout) -> Reading[AreaLists]:
             of_list.append(ListLink(name, head, last, before))
         links += of_list
         if any(link.problem is not None or link.back != link.expected for link in of_list):
-            # Follow valid links alone, from either end.
+            # Follow only valid links, from either end.
             found, broken = finish(follow_list(target, head, read_area, MAX_AREAS))
             if broken is not None:
                 remarks.append(f"the list of {name} areas is broken: {broken}")
@@ -194,10 +195,10 @@ def _follow(
     read: Callable[[int, int], tuple[_Element, Links]],
     limit: int,
 ) -> tuple[list[_Element], list[ListLink]]:
-    """Return the elements of a list and a link for each; a broken list has one link more, with the
-    problem.
+    """Return the elements of a list, and a link for each. If the list is broken, a further link has
+    the problem.
 
-    :param ends: the link before the first one, and the one that ends the list.
+    :param ends: the link before the first one, and the link that ends the list.
     """
     links: list[ListLink] = []
     last, following, is_missing = ends[0], first, False

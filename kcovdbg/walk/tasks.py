@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Every task of a kernel: all threads, idle and exiting ones included.
+"""Reads every task of a kernel: all threads, and idle and exiting tasks.
 
-A task is read in one piece, list pointers included: most tasks cost one read. Lists are followed
-with bounds: a cut or looped list gives the tasks that can be reached from either end, and a remark.
+Most tasks take one read, which has the pointers of the lists as well. A cut or looped list gives
+the tasks that can be reached from either end, and a remark.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from kcovdbg.walk.layout import TASK_LINKS, Layout
 
 # PID_MAX_LIMIT on 64-bit kernels.
 _MAX_PID: Final = 4 * 1024 * 1024
-# Four times the default of pid_max, and some seconds of reading. A machine may have more, and then
-# says so itself: nr_threads.
+# Limit for tasks, which take some seconds to read; a machine with more has their number in
+# nr_threads. The default of pid_max is a fourth of it.
 _MAX_TASKS: Final = 1 << 17
 
 
@@ -45,7 +45,7 @@ def decode_comm(data: bytes) -> str:
 
 
 class _LinkedTask(NamedTuple):
-    """A task as read, and what leads to others: its links, and its ``signal``."""
+    """A task as read, with its links to other tasks and its ``signal``."""
 
     fields: TaskFields
     links: Mapping[str, int | None]
@@ -53,9 +53,7 @@ class _LinkedTask(NamedTuple):
 
     @property
     def is_leader(self) -> bool:
-        """Whether this can be a thread group leader, whose pid is its tgid; zeroed memory is
-        none.
-        """
+        """Whether it can be a thread group leader, whose pid is its tgid. Zeroed memory cannot."""
         pid, tgid = self.fields.pid, self.fields.tgid
         return is_pid(pid) and is_pid(tgid) and (None in (pid, tgid) or pid == tgid) and pid != 0
 
@@ -76,11 +74,7 @@ def is_pid(number: int | None) -> bool:
 
 
 class TaskWalk:
-    """One walk over the tasks.
-
-    Iterating yields :class:`TaskFields`; afterwards ``remarks`` holds what could not be reached or
-    read.
-    """
+    """One walk over the tasks. After the iteration, ``remarks`` has the problems."""
 
     def __init__(self, target: Target, layout: Layout) -> None:
         self._target = target
@@ -91,7 +85,7 @@ class TaskWalk:
 
     @property
     def lack(self) -> Lack:
-        """The remarks; nothing could be read where the list of processes leads to none."""
+        """The remarks; the lack is total if the list of processes led to no process."""
         return Lack(tuple(self.remarks), is_total=not self._has_followed)
 
     def __iter__(self) -> Iterator[TaskFields]:
@@ -105,7 +99,7 @@ class TaskWalk:
         yield from self._walk_cpus()
 
     def _read(self, address: int) -> _LinkedTask:
-        """Read a task's members and links; a task with a missing page is read as far as it goes."""
+        """Read a task's members and links. If a page is missing, the members on it are None."""
         check_pointer(self._target, address, TASK)
         layout = self._layout.task
         try:
@@ -122,8 +116,7 @@ class TaskWalk:
             self.remarks.note(f"the task list could not be read: {error}")
             return
         comm = first.fields.comm
-        # INIT_TASK_COMM, to which each CPU's idle task adds its number. What else is read there is
-        # no name.
+        # INIT_TASK_COMM. Other bytes are no name.
         if comm is not None and not comm.startswith("swapper"):
             self.remarks.note(
                 f"init_task is called {comm!r}, not swapper: its layout is not that of this debug "
@@ -160,12 +153,12 @@ class TaskWalk:
 
     @cached_property
     def _limit(self) -> int:
-        """The most tasks that there can be: with very many, ``nr_threads`` says how many."""
+        """Limit for the number of tasks."""
         return max(_MAX_TASKS, self._count_threads())
 
     def _count_threads(self) -> int:
-        """Return ``nr_threads``, an int, plus the idle tasks, which it does not count; 0 where it
-        is unreadable.
+        """Return ``nr_threads``, an int, plus the number of idle tasks, which it does not count; 0
+        if it is unreadable.
         """
         try:
             count = read_word(self._target, self._target.symbol("nr_threads").address, 4)
@@ -196,7 +189,7 @@ class TaskWalk:
             )
             return
         if not signal:
-            # An exiting leader has no signal_struct any more.
+            # An exiting leader may have lost its signal_struct.
             return
         head, start = signal + head_offset, leader + node_offset
         if following == head == before:
@@ -221,8 +214,8 @@ class TaskWalk:
                 )
             return fields, Links(thread.links["thread_next"], thread.links["thread_prev"])
 
-        # From the leader, which is not always the first one: for example after execve() in another
-        # thread.
+        # The walk starts at the leader, which need not be the first one on the list: for example
+        # after execve() in another thread.
         threads, broken = finish(
             follow_list(self._target, start, read_thread, self._limit, following)
         )
@@ -233,7 +226,7 @@ class TaskWalk:
             self.remarks.note(f"the thread list of {process} is broken: {broken}")
 
     def _walk_cpus(self) -> Iterator[TaskFields]:
-        """Yield idle tasks, which are on no list, and running ones that the lists didn't lead
+        """Yield idle tasks, which are on no list, and running tasks that the lists did not lead
         to.
         """
         for cpu in self._target.cpus():
@@ -255,9 +248,7 @@ class TaskWalk:
 
 
 def read_current_tasks(target: Target) -> Reading[dict[int, int]]:
-    """Read each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left
-    out.
-    """
+    """Read each CPU's current task, ``struct task_struct *``; unreadable ones are left out."""
     found: dict[int, int] = {}
     remarks: list[str] = []
     for cpu in target.cpus():
@@ -272,10 +263,9 @@ def read_current_tasks(target: Target) -> Reading[dict[int, int]]:
 
 
 def read_stack_cpu(target: Target, offsets: tuple[int, int], task: int) -> int | None:
-    """Return the CPU of a task whose thread_info is at its stack's base, None where that is
-    unreadable.
+    """Return the CPU of a task whose thread_info is at its stack's base, None if it is unreadable.
 
-    :param offsets: as :attr:`Layout.stack_cpu`.
+    :param offsets: :attr:`Layout.stack_cpu`.
     """
     stack_offset, cpu_offset = offsets
     try:
@@ -291,7 +281,7 @@ def read_task(target: Target, layout: Layout, address: int) -> TaskFields:
     """Read one task's fields.
 
     :param address: ``struct task_struct *``.
-    :raises ReadError: when it is unreadable, or not a kernel address.
+    :raises ReadError: when it is unreadable, or is not at a kernel address.
     """
     check_pointer(target, address, TASK)
     return _decode_task(layout, address, layout.task.read(target, address)).fields
@@ -300,10 +290,9 @@ def read_task(target: Target, layout: Layout, address: int) -> TaskFields:
 def read_known_tasks(
     target: Target, layout: Layout, known: Iterable[TaskFields]
 ) -> Iterator[TaskFields]:
-    """Read tasks again that an earlier look found; those that have ended are left out.
+    """Read the tasks of an earlier look again; tasks that have ended are left out.
 
-    The memory of a task that has ended may hold anything: it counts as the same task while it has
-    the same ids.
+    A task counts as the same one while its memory has the same ids.
     """
     for before in known:
         try:
