@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Arithmetic of kernel addresses: 64-bit words, pages, and PCs as KCOV records them.
 
-``WORD_MASK`` and ``is_word()`` for 64-bit words, ``word_mask()`` for those of any kernel;
-``address_of()`` and ``pc_of()`` between a recorded PC and the address in the running kernel;
-``is_aligned_in()`` for pointers; ``PAGE_SIZE``, ``page_align()``, ``page_align_down()`` and
-``align()`` for sizes, as the kernel's macros of these names.
+``WORD_MASK`` and ``is_word()`` are for 64-bit words, ``word_mask()`` for words of any kernel.
+``address_of()`` and ``pc_of()`` convert between a recorded PC and its address in the running
+kernel. ``is_aligned_in()`` checks pointers. ``PAGE_SIZE``, ``page_align()``, ``page_align_down()``
+and ``align()`` correspond to the kernel's macros.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ WORD_MASK: Final = (1 << 64) - 1
 """The bits of a 64-bit word; addresses wrap at its end."""
 
 PAGE_SIZE: Final = 4096
-"""The smallest page of the supported architectures, in bytes; a kernel with larger pages aligns to
-multiples of it.
-"""
+"""The smallest page of the supported architectures, in bytes. Larger pages are multiples of it."""
 
 
 def word_mask(word_size: int) -> int:
@@ -40,8 +38,8 @@ def is_word(value: int) -> bool:
 def address_of(pc: int, kaslr_offset: int) -> int:
     """Return the address of a recorded PC in the running kernel.
 
-    KCOV subtracts the KASLR offset, of PCs in modules as well: Linux kernel commit 4983f0ab7ffa
-    ("kcov: make kcov work properly with KASLR enabled") (in v4.10).
+    KCOV subtracts the KASLR offset from all PCs, also from those in modules: Linux kernel commit
+    4983f0ab7ffa ("kcov: make kcov work properly with KASLR enabled") (in v4.10).
     """
     return pc + kaslr_offset & WORD_MASK
 
@@ -52,9 +50,9 @@ def pc_of(address: int, kaslr_offset: int) -> int:
 
 
 def is_aligned_in(addresses: tuple[int, int], address: int, alignment: int) -> bool:
-    """Return whether an address is aligned, and one of some addresses.
+    """Return whether an address is aligned, and in a range.
 
-    :param addresses: the first and the last one.
+    :param addresses: the first and the last address of the range.
     :param alignment: in bytes.
     """
     first, last = addresses

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Generations of mainline's KCOV, its types, and the features that distinguish generations.
 
-A generation is recognised by members (:mod:`kcovdbg.walk.layout`), never by a release number:
-stable kernels carry newer layouts than newer releases. Posted series declare features of their own
-in :mod:`kcovdbg.series`.
+Members show a generation (:mod:`kcovdbg.walk.layout`), never a release number: stable kernels have
+newer layouts than newer releases. Posted series declare further features in :mod:`kcovdbg.series`.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ AREA: Final = "struct kcov_remote_area"
 PERCPU: Final = "struct kcov_percpu_data"
 MODE: Final = "enum kcov_mode"
 MODE_PREFIX: Final = "KCOV_MODE_"
-"""Prefix of its enumerators."""
+"""Prefix of the enumerators of ``enum kcov_mode``."""
 
 
 class Feature(str, Enum):
-    """A fact about a kernel's KCOV that code asks for."""
+    """A fact about a kernel's KCOV that distinguishes generations."""
 
     COMPARISONS = "comparisons"
-    """The TRACE_CMP mode exists (ded97d2c2b2c, v4.15); whether it was compiled in is
-    CONFIG_KCOV_ENABLE_COMPARISONS.
+    """The TRACE_CMP mode exists (ded97d2c2b2c, v4.15), although
+    CONFIG_KCOV_ENABLE_COMPARISONS may be off.
     """
     CTXSW_FLAG = "ctxsw-flag"
     """One bit of a task's mode is a flag, in mainline bit 30 (0ed557aa8139, v4.18)."""
@@ -40,13 +39,13 @@ class Feature(str, Enum):
     SAVED_IN_TASK = "saved-in-task"
     """An interrupted session is saved in ``task_struct``."""
     IRQ_AREA_PER_CPU = "irq-area-per-cpu"
-    """Each CPU has one area for softirq sections; otherwise they come from a list."""
+    """Each CPU has one area for softirq sections; otherwise areas come from a list."""
     AREA_LISTS = "area-lists"
     """Two lists of areas: 0 for tasks, 1 for softirqs."""
     MODE_REMOTE = "mode-remote"
-    """The owner of a KCOV_REMOTE_ENABLE has a mode of its own (01c8f9806bde, v6.10)."""
+    """A mode marks the owner of a KCOV_REMOTE_ENABLE (01c8f9806bde, v6.10)."""
     OWNER_MEMBER = "kcov-remote-member"
-    """The owner has a pointer of its own, so that a task can have a local and a remote session
+    """A pointer marks the owner, so that a task can have a local and a remote session
     (1d9c9493692e, v7.2).
     """
 
@@ -78,15 +77,15 @@ ERAS: Final = (
         "saved state in the task, two lists of areas, kcov_remote",
     ),
 )
-"""Mainline's generations; a posted series with a layout of its own declares its row itself."""
+"""Mainline's generations. A posted series may declare a further row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The row of the table of generations that a kernel belongs to, and the posted series in it."""
+    """A kernel's row of the table of generations, and its posted series."""
 
     era: str
-    """Name of the row: ``E9a``; ``E5-E6`` if types do not show which of the two."""
+    """Name of the row, such as ``E9a``."""
     variants: tuple[str, ...] = ()
     """Posted series."""
     features: frozenset[str] = frozenset()
@@ -94,15 +93,13 @@ class Generation:
     (:mod:`kcovdbg.series`).
     """
     unrecognised: tuple[str, ...] = ()
-    """Members and enumerators that look like KCOV's, but no known generation or series has them."""
+    """Members and enumerators that look like KCOV's, but are of no known generation or series."""
     missing: tuple[str, ...] = ()
-    """Members, enumerators and structures that kernels of this generation have, but this debug info
-    lacks.
-    """
+    """Members, enumerators and structures of this generation that the debug info lacks."""
 
     @property
     def names_modes(self) -> bool:
-        """Whether the debug info has every mode that kernels of this generation have."""
+        """Whether the debug info has all modes of this generation."""
         return not any(MODE_PREFIX in name.upper() for name in self.missing)
 
     def has(self, feature: str) -> bool:

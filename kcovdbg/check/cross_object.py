@@ -66,11 +66,11 @@ def _check_leaks(state: State) -> Violations:
     if state.vmalloc is None:
         return
     doubt = state.doubt(_USERS | Part.AREAS)
-    # A file in flight over a socket is legal, and only its slab cache shows it.
+    # Only the slab cache shows a file in flight over a socket, which is legal.
     severity = Severity.ADVICE if state.lacks(Source.SLAB) else None
-    claimed = {session.area for session in state.sessions}.union(
-        *(kcov.own_areas for kcov, _ in state.readable)
-    )
+    claimed = {session.area for session in state.sessions}
+    for kcov, _ in state.readable:
+        claimed |= kcov.own_areas
     knows_all = all(kcov.knows_own_areas for kcov, _ in state.readable)
     allocators = user_allocators()
     for area in state.kcov_areas:
@@ -109,9 +109,8 @@ def _check_leaks(state: State) -> Violations:
 )
 def _check_forgotten(state: State) -> Violations:
     for kcov, fields in state.readable:
-        if set(kcov.found_by) != {"remote"} or (
-            fields.task and fields.task in state.task_by_address
-        ):
+        has_owner = fields.task and fields.task in state.task_by_address
+        if has_owner or set(kcov.found_by) != {"remote"}:
             continue
         yield kcov_violation(
             fields.address,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Finds functions of KCOV on stacks: a task inside one may hold a reference or an area that is on
-no list yet, or may just have written a member.
+"""Finds functions of KCOV on stacks. A task inside of such a function may hold a reference or an
+area that is on no list yet, or may have just written a member.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.series import table
 
-_PREFIXES: Final = (
+_PREFIXES: Final[tuple[str, ...]] = (
     "kcov_open",
     "kcov_close",
     "kcov_mmap",
@@ -29,8 +29,10 @@ _PREFIXES: Final = (
 
 
 def find_kcov_function(stack: Iterable[StackFrame] | None) -> str | None:
-    """Return the innermost function of KCOV on a stack, None where there is none."""
-    prefixes = (*_PREFIXES, *(name for series in table.SERIES for name in series.functions))
+    """Return the innermost function of KCOV on a stack, None if there is none."""
+    prefixes = _PREFIXES
+    for series in table.SERIES:
+        prefixes += series.functions
     for frame in stack or ():
         if frame.function is not None and frame.function.startswith(prefixes):
             return frame.function
@@ -70,21 +72,21 @@ _IDLE: Final = (
     "poll_idle",
     "arch_cpu_idle",
 )
-# Number of innermost frames in which these are looked for.
+# Number of innermost frames in which these functions are searched for.
 _NEAR: Final = 4
 
 
 def find_kcov_writer(stack: Iterable[StackFrame]) -> str | None:
-    """Return the function of KCOV that wrote, itself or by a helper that it called; None where none
-    did.
+    """Return the function of KCOV that wrote, itself or by a function that it called; None if there
+    is none.
 
-    :param stack: of the CPU that wrote; interrupted code did not write.
+    :param stack: the stack of the CPU that wrote.
     """
     return find_kcov_function(_without_interrupted(stack))
 
 
 def _without_interrupted(stack: Iterable[StackFrame]) -> list[StackFrame]:
-    """Return the frames of a stack without those of interrupted code."""
+    """Return the frames of a stack up to interrupted code."""
     return [*takewhile(lambda frame: not (frame.function or "").startswith(_ENTRIES), stack)]
 
 
@@ -94,8 +96,8 @@ def is_context_switch(function: str | None) -> bool:
 
 
 def is_innocent(stack: Iterable[StackFrame]) -> bool:
-    """Return whether a CPU with this stack cannot just have written to a field against the rules:
-    it is in KCOV, switches tasks, or is idle.
+    """Return whether a CPU cannot have written a field against the rules, because it is in KCOV,
+    switches tasks, or is idle.
     """
     frames = _without_interrupted(stack)
     functions = [frame.function or "" for frame in frames[:_NEAR]]

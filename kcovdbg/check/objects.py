@@ -12,6 +12,7 @@ from kcovdbg.model.kcov import Reference, name_kcov, name_some
 from kcovdbg.model.rule import Hex, Rule, Violation, Violations, kcov_violation, values
 from kcovdbg.model.state import Part, State
 
+# A larger reference count is damaged.
 _MAX_REFERENCES: Final = 1 << 20
 _REMOTE: Final = (Feature.REMOTE,)
 _OBJECTS_AND_TASKS: Final = Part.OBJECTS | Part.TASKS
@@ -49,8 +50,7 @@ def describe_reference(reference: Reference) -> str:
     ),
 )
 def _check_references(state: State) -> Violations:
-    # Where each mapping has a reference of its own and mappings cannot be listed, the count is
-    # always too low.
+    # If each mapping holds a reference and mappings cannot be listed, the found number is too low.
     lacks_mappings = state.kernel.counts_mappings and not state.lists_vmas
     for kcov, fields in state.readable:
         if fields.refcount is None or fields.task is None:
@@ -61,7 +61,7 @@ def _check_references(state: State) -> Violations:
         if lacks_mappings and found < refcount <= _MAX_REFERENCES:
             continue
         if found > refcount and kcov.count_references("fd", "vma") > refcount:
-            # X1 reports that.
+            # X1 reports this.
             continue
         names = [describe_reference(reference) for reference in kcov.references if reference.counts]
         message = f"refcount is {refcount}"
@@ -154,18 +154,18 @@ def _check_area(state: State) -> Violations:
 
 
 def _allocates_at_once(state: State) -> bool:
-    """Return whether KCOV_INIT_TRACE allocates the buffer (v5.18 and later) rather than mmap().
+    """Return whether KCOV_INIT_TRACE allocates the buffer (v5.18 and later), and not mmap().
 
-    The types do not show it, because stable kernels up to v5.15 took later changes of the
-    structures; the functions that allocated the existing buffers do.
+    The allocators of existing buffers show that. Types do not, because stable kernels up to v5.15
+    took later changes of the structures.
     """
-    return state.kernel.has(Feature.OWNER_MEMBER) or any(
-        area.allocator == "kcov_ioctl" for area in state.kcov_areas
-    )
+    if state.kernel.has(Feature.OWNER_MEMBER):
+        return True
+    return any(area.allocator == "kcov_ioctl" for area in state.kcov_areas)
 
 
 def _find_problem(state: State, start: int, size: int) -> str | None:
-    """Return why a vmalloc area cannot be a buffer of so many words, None if it can."""
+    """Return why a vmalloc area cannot be a buffer of a size in words, None if it can."""
     if state.vmalloc is None:
         return None
     area, wanted = state.vmalloc.get(start), state.kernel.bytes_of(size)
@@ -311,19 +311,19 @@ def _check_sharing(state: State) -> Violations:
     for _, fields in state.readable:
         if fields.area:
             by_area[fields.area].append(fields.address)
-    cached = {area.address: area.list for area in state.cached_areas}
-    irq = {area: cpu for cpu, area in state.irq_areas.items()}
+    list_of = {area.address: area.list for area in state.cached_areas}
+    cpu_of = {area: cpu for cpu, area in state.irq_areas.items()}
     for area, owners in by_area.items():
         about, shown = name_kcov(owners[0]), values(area=Hex(area))
         if len(owners) > 1:
             named = name_some(map(hex, owners))
             message = f"its buffer {area:#x} also belongs to other objects"
             yield Violation(about, message, (*shown, *values(kcovs=named)), kcovs=tuple(owners))
-        if area in cached:
-            message = f"its buffer {area:#x} is on the list of free {cached[area]} areas"
+        if area in list_of:
+            message = f"its buffer {area:#x} is on the list of free {list_of[area]} areas"
             yield Violation(about, message, shown, kcovs=tuple(owners), remote_lock=True)
-        if area in irq:
-            message = f"its buffer {area:#x} is the softirq area of CPU {irq[area]}"
+        if area in cpu_of:
+            message = f"its buffer {area:#x} is the softirq area of CPU {cpu_of[area]}"
             yield Violation(about, message, shown, kcovs=tuple(owners))
 
 

@@ -42,7 +42,7 @@ _ESCAPES: Final = {"\t": r"\t", "\r": r"\r", "\n": r"\n", "'": r"\'", "\\": r"\\
 
 @lru_cache(1 << 16)
 def demangle_rust(name: str) -> str:
-    """Return the name of a Rust function as LLVM's tools print it; other names, and damaged ones,
+    """Return the name of a Rust function as LLVM's tools print it; return other and damaged names
     as they are.
     """
     if len(name) > _MAX_SIZE:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The file that ``dwz -m`` moved debug info of several images to, and that an image refers to."""
+"""Finds the file to which ``dwz -m`` moved debug info that several images share."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from kcovdbg.elf.header import ElfError
 from kcovdbg.input_file import PathName
 from kcovdbg.user_folder import is_placed
 
-# dwz's own section: a name and a build ID. DWARF 5 has one with a version and a flag in front.
+# dwz's section has a name and a build ID. That of DWARF 5 has a version and a flag before them.
 _LINK: Final = ".gnu_debugaltlink"
 _SUPPLEMENT: Final = ".debug_sup"
 _SUPPLEMENT_HEADER: Final = 3
 _SYSTEM: Final = Path("/usr/lib/debug")
 SHARED_HINT: Final = "dwz -m wrote it: put it where it was, or beside the image"
-"""The hint of an error where the file is missing."""
+"""The hint of an error if the file is missing."""
 
 
 class SharedLink(NamedTuple):
-    """An image's link to the file that it shares debug info with."""
+    """An image's link to the file of shared debug info."""
 
     name: str
-    """As the image has it: a path, absolute or relative to the image."""
+    """The path in the image, absolute or relative to the image."""
     build_id: str
     """Hexadecimal."""
 
 
 def find_shared_link(elf: ElfFile) -> SharedLink | None:
-    """Return which file an image shares debug info with, None where it has all of its own.
+    """Return an image's link to shared debug info, None if it has all of its debug info.
 
     :raises ElfError: when the section is damaged.
     """
@@ -51,10 +51,9 @@ def find_shared_link(elf: ElfFile) -> SharedLink | None:
 
 
 def find_shared_file(elf: ElfFile, link: SharedLink) -> Path | None:
-    """Return the path of the file that an image shares debug info with; None where there is none
-    with that build ID.
+    """Return the path of an image's file of shared debug info, None if no file has its build ID.
 
-    The command line does not name it: see :func:`is_placed`.
+    As the user did not name the file, :func:`is_placed` decides whether it is read.
     """
     for path in _candidates((elf.path, Path(elf.name)), link):
         if not is_placed(path):
@@ -69,8 +68,8 @@ def find_shared_file(elf: ElfFile, link: SharedLink) -> Path | None:
 
 
 def list_contents(image: PathName) -> Sequence[PathName]:
-    """Return the files that have the contents of an image: itself, and the file that it shares
-    debug info with, if there is one. A file that is no image, or damaged, is all of its contents.
+    """Return an image and its file of shared debug info, if it has one. A file that is no image, or
+    is damaged, is returned alone.
     """
     shared = None
     with suppress(ElfError), ElfFile(image) as elf:
@@ -81,8 +80,8 @@ def list_contents(image: PathName) -> Sequence[PathName]:
 
 
 def _candidates(images: Iterable[Path], link: SharedLink) -> Iterator[Path]:
-    # An image may be read by a descriptor, or be unpacked elsewhere: then its name, or its link,
-    # leads to where it was.
+    # An image may be read by a descriptor, or be unpacked elsewhere. Its name or its link then
+    # leads to its folder.
     folders: list[Path] = []
     for image in images:
         folders += (image.parent, Path(os.path.realpath(image)).parent)

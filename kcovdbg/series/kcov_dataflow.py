@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """kcov_dataflow: a second device that records data flow, by Yunseong Kim, 2026 (kcov-abi.md 8.5).
 
-From the second posting on it has a file of its own; the first one, in kcov.c, is not supported.
-Remote sections, comparisons and the whole number of values in a record's header come with the
-posting whose tasks point to their object.
+Since the second posting, the device has its own source file; the first posting, in kcov.c, is not
+supported. A later posting, in which tasks point to their objects, adds remote sections,
+comparisons, and the whole number of values in the header of a record.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from kcovdbg.series.declaration import (
 from kcovdbg.target.target import Target
 
 DATAFLOW: Final = "dataflow"
-"""Feature of kernels with the device, in either form."""
+"""Feature: the device exists."""
 OBJECTS: Final = "dataflow-objects"
 """Feature: tasks point to their objects, and there are remote handles."""
 EARLY: Final = "dataflow-early"
-"""Feature: the device is as in the second posting."""
+"""Feature: the device has the form of the second posting."""
 MODE: Final = "DATAFLOW"
-"""The only mode of the device, which ``enum kcov_mode`` does not have."""
+"""The only mode of the device, which ``enum kcov_mode`` lacks."""
 EARLY_MODE: Final = "DATAFLOW_EARLY"
-"""The same, in the second posting."""
+"""The only mode of the device in the second posting."""
 
-# Members of a task, by the posting that has them first.
+# Members of a task, by the posting that adds them.
 _OF_OBJECTS: Final = ("kcov_df", "kcov_df_remote_depth")
 _OF_FILE: Final = ("kcov_df_seq",)
 _OF_ALL: Final = ("kcov_df_area", "kcov_df_size", "kcov_df_enabled")
@@ -109,15 +109,14 @@ The count word counts words.
 
 _EARLY_KINDS: Final = {kind: _KINDS[kind] for kind in (0xE, 0xF)}
 _POINTER_BITS: Final = 48
-# The sequences of two consecutive records differ by at most so much.
+# Limit for the difference between the sequences of two consecutive records.
 _NEAR: Final = 16
 
 
 class _EarlyCodec(Codec):
-    """The second posting's format, whose records say how many values follow if these are fewer
-    than 16.
+    """The second posting's format. The header has the number of values, if that is below 16.
 
-    The end of a longer one is found by the sequence and the PC of the next record.
+    Otherwise the next record is searched for: its sequence and its PC are similar.
     """
 
     __slots__ = ()
@@ -134,7 +133,7 @@ class _EarlyCodec(Codec):
         return not word >> 32 and word >> 28 in _EARLY_KINDS
 
     def _find_next(self, words: Sequence[int], at: int) -> int:
-        """Return where the record after this one begins, or the end."""
+        """Return the index at which the next record begins, or the end."""
         end = len(words)
         stored = at + _HEAD_WORDS + (words[at] >> 24 & 0xF)
         if stored > at + _HEAD_WORDS and (stored == end or self._follows(words, at, stored)):
@@ -149,7 +148,7 @@ class _EarlyCodec(Codec):
             return False
         step = (words[other] - words[at]) & _SEQUENCE_MASK
         is_near = 0 < min(step, _SEQUENCE_MASK + 1 - step) <= _NEAR
-        # Kernel addresses begin alike.
+        # All kernel addresses have the same upper bits.
         return is_near and words[other + 1] >> 48 == words[at + 1] >> 48
 
     def decode_values(
@@ -257,7 +256,10 @@ def _devices(state: State) -> Iterator[DeviceState]:
 
 
 def _sessions(state: State, *, remote: bool) -> Iterator[tuple[DeviceSession, KcovFields]]:
-    """Yield the sessions of one kind whose object can be read, with that object's fields."""
+    """Yield the sessions whose object can be read, with the object's fields.
+
+    :param remote: whether to yield remote sections, and not other sessions.
+    """
     for device in _devices(state):
         for session in device.sessions:
             kcov = device.objects.get(session.kcov or 0)
@@ -296,7 +298,7 @@ def _violation(
     *tasks: int,
     anybody: bool = False,
 ) -> Violation:
-    """Return a violation as certain as what was read of the device."""
+    """Return a violation, which is uncertain if a part of the device could not be read."""
     return Violation(
         about, message, shown, *state.doubt(Part.DEVICES), tasks=tasks, anybody=anybody
     )
@@ -478,9 +480,9 @@ def _check_enabled_task(state: State) -> Violations:
     needs=Part.DEVICES | Part.TASKS | Part.VMALLOC,
 )
 def _check_leaks(state: State) -> Violations:
-    certainty, reason = of_buffer = state.doubt(Part.DEVICES | Part.TASKS)
-    if certainty is Certainty.CERTAIN:
-        of_buffer = Certainty.UNSURE, _IN_FLIGHT
+    doubt_of_area = doubt_of_buffer = state.doubt(Part.DEVICES | Part.TASKS)
+    if doubt_of_area[0] is Certainty.CERTAIN:
+        doubt_of_buffer = Certainty.UNSURE, _IN_FLIGHT
     for device in _devices(state):
         for area in _SECTIONS.find_areas(state, device):
             if area.state == "unclaimed":
@@ -490,7 +492,7 @@ def _check_leaks(state: State) -> Violations:
                 )
                 shown = values(area=Hex(area.address), size=area.size)
                 yield Violation(
-                    f"area {area.address:#x}", message, shown, certainty, reason, anybody=True
+                    f"area {area.address:#x}", message, shown, *doubt_of_area, anybody=True
                 )
         used = {kcov.fields.area for kcov in device.objects.values() if kcov.fields is not None}
         for buffer in state.allocated_by(DEVICE.allocator):
@@ -501,7 +503,7 @@ def _check_leaks(state: State) -> Violations:
                 )
                 shown = values(area=Hex(buffer.start), size=buffer.size)
                 yield Violation(
-                    f"buffer {buffer.start:#x}", message, shown, *of_buffer, anybody=True
+                    f"buffer {buffer.start:#x}", message, shown, *doubt_of_buffer, anybody=True
                 )
 
 

@@ -67,12 +67,12 @@ def object_fields() -> tuple[ObjectField, ...]:
 
 
 def devices() -> tuple[Device, ...]:
-    """Return all forms of the devices of all series; names of their buffers begin with theirs."""
+    """Return all forms of the devices of all series."""
     return tuple(device for series in SERIES for device in series.devices)
 
 
 def device_modes() -> Iterator[tuple[Device, Mode]]:
-    """Iterate over the devices that can be collected with, each with its mode."""
+    """Iterate over the devices with which kcovdbg can collect, each with its mode."""
     for series in SERIES:
         for device in series.devices:
             for mode in series.modes:
@@ -81,7 +81,7 @@ def device_modes() -> Iterator[tuple[Device, Mode]]:
 
 
 def find_device(feature: str) -> Device:
-    """Return the device of the kernels that have this feature."""
+    """Return the device of the kernels with a feature."""
     return next(device for device in devices() if device.feature == feature)
 
 
@@ -96,7 +96,7 @@ def modes() -> tuple[Mode, ...]:
 
 
 def codec_of_mode(mode: str | None, features: Collection[str]) -> Codec:
-    """Return the format that a kernel's mode records in; PC for an unknown mode.
+    """Return the format of the records in a kernel's mode, PC for an unknown mode.
 
     :param mode: name from ``enum kcov_mode`` without prefix.
     :param features: features of the kernel.
@@ -111,7 +111,7 @@ def codec_of_mode(mode: str | None, features: Collection[str]) -> Codec:
 
 
 def codec_of_trace(mode: str | None) -> Codec:
-    """Return the format of the records of a trace file; PC for an unknown mode.
+    """Return the format of the records in a trace file, PC for an unknown mode.
 
     :param mode: its name in the side file, with or without ``TRACE_``.
     """
@@ -133,9 +133,9 @@ def mode_of_codec(codec: Codec) -> str | None:
 
 
 def guessable_codecs(features: Collection[str] | None = None) -> tuple[Codec, ...]:
-    """Return the formats that a buffer in an unknown mode may have, the likeliest first.
+    """Return the formats of a buffer in an unknown mode, the likeliest first.
 
-    :param features: features of the kernel; None if it is unknown.
+    :param features: features of the kernel; None for formats of all kernels.
     """
     found = [PC, CMP]
     possible: Iterable[Series] = SERIES
@@ -151,16 +151,14 @@ _INT_MAX: Final = 0x7FFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """The differences from mainline that the posted series in a kernel make."""
+    """The changes that the posted series in a kernel make to mainline."""
 
     features: frozenset[str] = frozenset()
     series: tuple[Series, ...] = ()
 
     @property
     def has_prefix(self) -> bool:
-        """Whether words may come before a buffer's count, so that its position is in members
-        only.
-        """
+        """Whether a prefix may come before a buffer's count, whose place only members show then."""
         return any(series.prefix_feature in self.features for series in self.series)
 
     @property
@@ -180,7 +178,7 @@ class Traits:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """The devices beside KCOV's own."""
+        """The devices besides KCOV's own."""
         return tuple(
             device
             for series in self.series
@@ -190,30 +188,36 @@ class Traits:
 
     @property
     def second_buffer(self) -> SecondBuffer | None:
-        """The second buffer of each object; None if an object has one only."""
-        return next(filter(None, (series.second_buffer for series in self.series)), None)
+        """The second buffer of each object, None if an object has only one."""
+        for series in self.series:
+            if series.second_buffer is not None:
+                return series.second_buffer
+        return None
 
     @property
     def record_limit(self) -> RecordLimit | None:
-        """A limit of records beside the size of a buffer; None if there is no other."""
-        return next(filter(None, (series.record_limit for series in self.series)), None)
+        """The limit for records other than the size of the buffer, None if there is none."""
+        for series in self.series:
+            if series.record_limit is not None:
+                return series.record_limit
+        return None
 
     @property
     def flags(self) -> tuple[ModeFlag, ...]:
-        """Flag bits of a task's mode word: of these series, and of those that types do not show."""
+        """Flag bits of a task's mode word: those of these series and of series without types."""
         known = (series for series in SERIES if series in self.series or not series.variants)
         return tuple(flag for series in known for flag in series.flags)
 
     @property
     def modes_by_member(self) -> Mapping[str, str]:
-        """Names of modes, each with the mode that it stands for where a member beside it is set."""
+        """For the name of a mode, the name of the mode that it becomes if ``mode_flag`` is set."""
         found: dict[str, str] = {}
         for series in self.series:
             found |= series.modes_by_member
         return found
 
     def size_limit(self, word_size: int) -> int:
-        """Return the largest size that KCOV_INIT_TRACE takes, in words.
+        """Return the largest size that KCOV_INIT_TRACE accepts, in words.
 
         :param word_size: bytes of a word of a buffer.
         """
@@ -222,7 +226,7 @@ class Traits:
         return _INT_MAX // word_size
 
     def mode_values(self, enumerators: Mapping[str, int]) -> frozenset[int]:
-        """Return the numbers of all modes, combined ones included.
+        """Return the numbers of all modes and of their legal combinations.
 
         :param enumerators: ``enum kcov_mode``.
         """

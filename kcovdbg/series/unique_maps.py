@@ -3,8 +3,8 @@
 Jiao Joey, January 2025 (kcov-abi.md 5).
 
 An object has two hash maps: ``kcov->map`` for addresses and comparisons, ``kcov->map_edge`` for
-edges. A map has 32768 buckets of ``struct kcov_entry``, a pool that takes the entries from memory
-of the map, and the buffer that its entries are recorded in.
+edges. A map has 32768 buckets, memory for its entries (``struct kcov_entry``), a pool that
+allocates entries in this memory, and a buffer for the records of its entries.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ UNIQ_BOTH: Final = "TRACE_UNIQ_PC|TRACE_UNIQ_EDGE"
 """The only modes that can be combined."""
 PREFIX: Final = "TRACE_UNIQ_"
 
-# Limits: entries of one map that is read, and words of all buckets and entries. A map has _BUCKETS
-# words.
+# Limits for the entries of a map, and for the words of the buckets and entries of all maps. The
+# buckets of a map take _BUCKETS words.
 _MAX_ENTRIES: Final = 1 << 20
 _MAX_WORDS: Final = 1 << 26
 _BUCKETS: Final = 1 << 15
@@ -99,7 +99,7 @@ EDGE: Final[Codec] = _EdgeCodec(
 
 
 class KcovMap(NamedTuple):
-    """``struct kcov_map`` without its buckets."""
+    """The members of ``struct kcov_map`` without the buckets."""
 
     address: int
     pool: int
@@ -124,11 +124,11 @@ class MapEntries(NamedTuple):
     """The entries of a map."""
 
     entries: tuple[MapEntry, ...]
-    """The entries in the order of the buckets, as far as the chains could be followed."""
+    """The entries by bucket, up to a problem."""
     problem: str | None = None
-    """Why a chain could not be followed further."""
+    """Why a chain could not be followed."""
     is_absent: bool = False
-    """Whether the memory of an entry could not be read, which is no damage of the map."""
+    """Whether the problem is unreadable memory of an entry, and not damage."""
 
 
 def read_map(target: Target, kcov: int, member: str) -> KcovMap | None:
@@ -136,9 +136,9 @@ def read_map(target: Target, kcov: int, member: str) -> KcovMap | None:
 
     :param kcov: ``struct kcov *``.
     :param member: one of ``MEMBERS``.
-    :return: None if the object has none.
-    :raises ReadError: if it cannot be read.
-    :raises MissingTypeError: if the debug info lacks it.
+    :return: None if the object has no such map.
+    :raises ReadError: if it is unreadable.
+    :raises MissingTypeError: if the debug info lacks its type or a member.
     """
     address = read_pointer(target, kcov + target.member(KCOV, member).offset)
     if not address:
@@ -151,14 +151,14 @@ def read_map(target: Target, kcov: int, member: str) -> KcovMap | None:
 def read_entries(target: Target, found: KcovMap, chunk: int, words: int) -> MapEntries:
     """Read a map's entries.
 
-    :param chunk: bytes of the map's memory that an entry takes.
-    :param words: the object's size: the memory has room for as many entries.
-    :raises ReadError: if the buckets cannot be read.
+    :param chunk: bytes of the map's memory for each entry.
+    :param words: the object's size in words, which is also the limit for entries.
+    :raises ReadError: if the buckets are unreadable.
     :raises MissingTypeError: if the debug info lacks the structures.
     """
     buckets = target.member(MAP, "buckets")
     node = target.member(ENTRY, "node").offset
-    # Without comparisons an entry is only an address.
+    # In a kernel without comparisons, an entry is only an address.
     fields = BlockLayout(target, ENTRY, "ent type arg1 arg2 node.next")
     count = buckets.size // target.word_size
     heads = read_words(target, found.address + buckets.offset, count)
@@ -190,10 +190,10 @@ def read_entries(target: Target, found: KcovMap, chunk: int, words: int) -> MapE
 
 
 def _is_used_up(target: Target, kcov: int, mode: str, words: int) -> bool:
-    """Return whether a mode's map has no entry left: then nothing new is recorded.
+    """Return whether all entries of a mode's map are used, so that nothing new is recorded.
 
-    A pool gives out the first free piece of its memory, and no piece is given back before the
-    object is freed: its last piece is an entry of the map exactly when all pieces are.
+    A pool allocates the first free piece of its memory, and frees no piece before the object is
+    freed. So if the last piece is an entry of the map, all pieces are.
     """
     if not mode.startswith(PREFIX):
         return False
@@ -204,7 +204,7 @@ def _is_used_up(target: Target, kcov: int, mode: str, words: int) -> bool:
     try:
         return _is_linked(target, found, found.mem + (words - 1) * chunk)
     except ReadError:
-        # A slice has the pages that hold entries, and no others.
+        # A slice lacks the pages without entries: count the entries.
         if words > _MAX_ENTRIES:
             raise
         entries = read_entries(target, found, chunk, words)
@@ -214,9 +214,8 @@ def _is_used_up(target: Target, kcov: int, mode: str, words: int) -> bool:
 
 
 def _is_linked(target: Target, found: KcovMap, entry: int) -> bool:
-    """Return whether the memory of an entry is in a map: whether its links back lead to a bucket.
-
-    If they do not, the entry is left over from another map.
+    """Return whether an entry's memory is in a map: its links back lead to a bucket. Otherwise it
+    is left over from another map.
     """
     buckets, word = target.member(MAP, "buckets"), target.word_size
     first = found.address + buckets.offset
@@ -227,13 +226,13 @@ def _is_linked(target: Target, found: KcovMap, entry: int) -> bool:
             return False
         if first <= before < first + buckets.size:
             return True
-        # The link to the next entry is the first member of the one before.
+        # The link of the entry before is the first member of its node.
         node = before
     return False
 
 
 def _chunk_size(target: Target) -> int:
-    """Return how many bytes of a map's memory an entry takes: pools count in powers of two."""
+    """Return the bytes of a map's memory for each entry. Pools allocate powers of two."""
     return 1 << (target.type_size(ENTRY) - 1).bit_length()
 
 
@@ -282,31 +281,31 @@ def _read_edges(target: Target, kcov: KcovFields) -> tuple[Mapping[str, int | No
 
 
 def _find_allocations(target: Target, kcov: int) -> frozenset[int]:
-    """Return the buffers and the memory of entries of both maps, as far as they can be read."""
+    """Return the buffers and the memory of entries of the readable maps."""
     maps = read_known(lambda member: read_map(target, kcov, member), MEMBERS)
     return frozenset(address for found in maps.values() for address in (found.mem, found.area))
 
 
 class ReadMap(NamedTuple):
-    """One map of an object that was initialized, with what belongs to it."""
+    """One map of an initialized object, its entries and its buffer."""
 
     kcov: KcovFields
     mode: str | None
     member: str
     """One of ``MEMBERS``."""
     map: KcovMap | None
-    """None if the object has none."""
+    """None if the object has no such map."""
     chunk: int
-    """Bytes of its memory that an entry takes."""
+    """Bytes of its memory for each entry."""
     entries: MapEntries | None = None
-    """None if they were not read: the map cannot have any, or they are unreadable or too many."""
+    """None if the map cannot have entries, or they are unreadable or too many."""
     buffer: Buffer | None = None
-    """None if it may hold records that did not go through the map."""
+    """None if it is not read, because it may hold records without an entry."""
 
     def violation(self, message: str, shown: Shown, *, is_user: bool = False) -> Violation:
         """Return a violation about the map.
 
-        :param is_user: whether user space can have written what is wrong.
+        :param is_user: whether user space may have written the inconsistent data.
         """
         return kcov_violation(
             self.kcov.address,
@@ -320,7 +319,7 @@ class ReadMap(NamedTuple):
 
 
 def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[object, Sequence[str]]:
-    """Read both maps of each object; those that cannot be read are left out."""
+    """Read both maps of each object; unreadable maps are left out."""
     found: list[ReadMap] = []
     unread: list[str] = []
     budget = _MAX_WORDS
@@ -339,7 +338,7 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[obje
                 continue
             read = ReadMap(fields, kcov.mode, member, kcov_map, chunk)
             if kcov_map is not None and fields.size and may_have_entries:
-                # Each entry is a read of its own.
+                # Each entry takes a read.
                 if fields.size > _MAX_ENTRIES or budget < _BUCKETS:
                     unread.append(f"{address:#x}.{member}")
                 else:
@@ -357,8 +356,8 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> tuple[obje
 
 
 def _read_records(read: ReadMap, read_buffer: BufferReader) -> Buffer | None:
-    """Read the buffer of a map if it holds only records that went through the map: in the first
-    session, a unique one.
+    """Read the buffer of a map if all its records have entries, as in an object's first session if
+    that is in a unique mode.
     """
     mode, fields, has_edges = read.mode or "", read.kcov, read.member == "map_edge"
     if read.map is None or read.entries is None or read.entries.problem is not None:
@@ -370,7 +369,9 @@ def _read_records(read: ReadMap, read_buffer: BufferReader) -> Buffer | None:
     if has_edges and mode == UNIQ_BOTH:
         name = f"area:{read.map.area:#x}"
     buffer = read_buffer(name, fields.size)
-    return buffer if buffer is not None and buffer.address == read.map.area else None
+    if buffer is None or buffer.address != read.map.area:
+        return None
+    return buffer
 
 
 _rule = partial(Rule, since="posted series of January 2025", features=(UNIQUE_MAPS,))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Evidence of a crash in a kernel: the crashed task, its stack, the log, the CPUs' tasks."""
+"""Reads the evidence of a crash: the crashed task, its stack, the log, and the CPUs' tasks."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ def read_stack(target: Target, task: int) -> TaskStack:
 
 
 def read_crash_evidence(target: Target, reader: StateReader, log_records: int) -> CrashEvidence:
-    """Return the evidence of which task crashed the kernel, and where.
+    """Return the evidence of a crash, if the kernel has crashed.
 
-    :param log_records: how many of the newest records of the log to read, where records can be read
-        by number.
+    :param log_records: limit for the records of the log, as for :func:`read_kernel_log`.
     """
     if target.stacks is None:
         return CrashEvidence(error=_NO_STACKS)

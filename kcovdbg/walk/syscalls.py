@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The system calls that tasks are in, by the registers that were saved when they entered the
-kernel.
+"""Reads the system calls that tasks are in, from the registers that were saved when a task entered
+the kernel.
 
 The registers are at the top of the kernel stack: ``task_pt_regs()`` of
-arch/x86/include/asm/processor.h and of arch/arm64/include/asm/processor.h.
+arch/x86/include/asm/processor.h and arch/arm64/include/asm/processor.h.
 """
 
 from __future__ import annotations
@@ -99,15 +99,15 @@ class SyscallWalk:
     def read(self, fields: TaskFields, is_in_kernel: Callable[[int], bool | None]) -> TaskSyscall:
         """Return the system call that a task is in.
 
-        :param is_in_kernel: returns whether a task that is on a CPU is in the kernel, None where
-            that is unknown.
+        :param is_in_kernel: returns whether a running task is in the kernel, None if that is
+            unknown.
         """
-        # Kernel threads and idle tasks never were in user space; a dead task has no stack any more.
+        # Kernel threads and idle tasks never were in user space; a dead task has no stack.
         was_in_user_space = not fields.is_kernel_thread and fields.pid != 0
         if self._target.machine not in _REGISTERS or not was_in_user_space or fields.stack == 0:
             return TaskSyscall(None)
         if fields.on_cpu and not fields.kcov_softirq:
-            # The registers of a task in user space were saved when it last entered the kernel.
+            # A task in user space still has the saved registers of its last system call.
             entered = is_in_kernel(fields.address)
             if entered is None:
                 problem = "the task is running, and its registers are not available"
@@ -117,7 +117,7 @@ class SyscallWalk:
         try:
             return TaskSyscall(self._read_saved(fields))
         except MissingTypeError:
-            # The debug info of every kernel has both, unless it was cut down to KCOV's own types.
+            # The debug info was cut down to KCOV's own types.
             return TaskSyscall(None)
         except KcovdbgError as error:
             return TaskSyscall(None, f"system call unknown: {error}")
