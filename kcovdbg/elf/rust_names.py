@@ -94,9 +94,8 @@ def _bounded(read: Callable[..., str]) -> Callable[..., str]:
 
 
 class _Parser:
-    """The parser of one name, without its prefix and suffix.
-
-    Methods return text, and raise for what is not a name.
+    """The parser of one name, without its prefix and suffix. Methods return text, and raise an
+    error for a text that is no name.
     """
 
     def __init__(self, text: str) -> None:
@@ -105,7 +104,7 @@ class _Parser:
         self.steps = 0
         self.depth = 0
         self._is_shown = True
-        # Whether the path that was read last ends with generic arguments.
+        # Whether the last path ends with generic arguments.
         self._is_generic = False
         # Number of lifetimes of the binders ("for<'a>") around the current part.
         self._lifetimes = 0
@@ -113,7 +112,7 @@ class _Parser:
     def parse(self) -> str:
         text = self._path()
         if self._at < len(self._text):
-            # The crate that asked for the instance.
+            # The crate that instantiated the function.
             self._skip_path()
         if self._at < len(self._text):
             raise ValueError("something follows")
@@ -132,7 +131,7 @@ class _Parser:
         return found
 
     def _base62(self) -> int:
-        """Read a number: nothing before the ``_`` is 0."""
+        """Read a number, which ends with ``_``; without digits, it is 0."""
         if self._skip("_"):
             return 0
         value = 0
@@ -157,9 +156,9 @@ class _Parser:
             raise ValueError("truncated")
         name, self._at = self._text[self._at : end], end
         if is_punycode:
-            # A delimiter that mangled names can have.
+            # Mangled names cannot have the delimiter "-": they have "_".
             name = "-".join(name.rsplit("_", 1)).encode("ascii").decode("punycode")
-            # Refuse surrogates, and what ends strings.
+            # Refuse surrogates and null characters.
             if b"\0" in name.encode("utf-8"):
                 raise ValueError("not text")
         return name
@@ -172,7 +171,7 @@ class _Parser:
         return found[1]
 
     def _list(self, read: Callable[[], str]) -> list[str]:
-        """Read until an E."""
+        """Read items until an E."""
         items = []
         while not self._skip("E"):
             items.append(read())
@@ -251,7 +250,7 @@ class _Parser:
         return f"'{chr(ord('a') + depth)}" if depth < 26 else f"'z{depth - 25}"
 
     def _binder(self) -> str:
-        """Read lifetimes that the following part is generic over."""
+        """Read the lifetimes over which the next part is generic."""
         count = self._optional("G")
         if count > _MAX_SIZE:
             raise ValueError("too many lifetimes")

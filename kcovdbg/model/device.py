@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""State of a device that a posted series adds beside KCOV's own: its objects, handles and
-sessions.
-"""
+"""State of a device that a posted series adds: its objects, handles and sessions."""
 
 from __future__ import annotations
 
@@ -20,27 +18,27 @@ class DeviceSession:
 
     device: str
     mode: str
-    """Mode in which the device's buffers are read."""
+    """The mode by whose format the device's buffers are read."""
     task: int
     """``struct task_struct *``."""
     pid: int | None
     comm: str | None
     kcov: int | None
-    """The device's object; None where tasks of this kernel do not name it."""
+    """The device's object; None if it is unknown."""
     area: int | None
     size: int | None
     """Size in words."""
     sequence: int | None
     """Sequence number of the last record."""
     depth: int | None
-    """Nesting depth of remote sections: 0 in a session of the task's own."""
+    """Nesting depth of remote sections, 0 in the task's own session."""
     enabled: bool | None
     """Whether records are written."""
     count: int | None
-    """The first word of the area: words in use."""
+    """The number of words in use, by the first word of the area."""
     full: bool | None
     capacity: int | None = None
-    """Words after the first one."""
+    """The number of words after the first one."""
 
     @property
     def role(self) -> Role | None:
@@ -51,19 +49,18 @@ class DeviceSession:
 
 
 class DeviceState(NamedTuple):
-    """Everything that belongs to one device."""
+    """The objects, handles, sessions and free areas of one device."""
 
     name: str
     feature: str
-    """Feature of the kernels in which it has this form."""
+    """Feature of the kernels with this form of the device."""
     objects: Mapping[int, Kcov]
     """The objects by their address."""
     handles: tuple[RemoteHandle, ...]
     published: Mapping[int, int]
-    """The handle that each object stores as registered, 0 for none."""
+    """The registered handle in each object, 0 for none."""
     sessions: tuple[DeviceSession, ...]
     idle_areas: tuple[int, ...]
-    """Areas of remote sections that are free."""
+    """The free areas of remote sections."""
     idle_count: int | None
-    """The kernel's count; None where it has none, or where the list could not be read to its end.
-    """
+    """The kernel's count of free areas; None if it has none, or their list is incomplete."""

@@ -21,11 +21,9 @@ class Severity(str, Enum):
     ADVICE = "advice"
     """Legal, but probably unintended."""
     INFO = "info"
-    """No violation: something that kcovdbg does not know."""
+    """Unknown to kcovdbg, and no violation."""
     UNKNOWN = "unknown"
-    """Data that it rests on could not be read: it is no violation, and the rule could not be
-    judged.
-    """
+    """Not judged, as data of the rule could not be read; no violation."""
 
     @property
     def is_violation(self) -> bool:
@@ -37,17 +35,17 @@ class Certainty(str, Enum):
     """Certainty of a finding."""
 
     CERTAIN = "certain"
-    """Everything that it depends on was read."""
+    """All data of the rule was read."""
     LIKELY = "likely"
     """There is another, rare explanation."""
     UNSURE = "unsure"
     """Something else, such as user space or incomplete debug info, may explain it."""
     UNKNOWN = "unknown"
-    """Data that it rests on could not be read."""
+    """Data of the rule could not be read."""
 
 
 class Cause(NamedTuple):
-    """A known bug that leaves the state that was found."""
+    """A known bug that may have left the state of a finding."""
 
     bug: str
     fixed: str

@@ -17,27 +17,28 @@ class LogRecord(NamedTuple):
     level: int
     """0 (emergency) to 7 (debug)."""
     facility: int
-    """0 for the kernel; programs that write to /dev/kmsg have others."""
+    """0 for the kernel; records that programs write to /dev/kmsg have other numbers."""
     caller: str | None
-    """As the console shows it: ``T41`` for a thread, ``C0`` for a CPU in an interrupt; None where
-    the kernel does not keep it.
+    """``T41`` for a thread, ``C0`` for a CPU in an interrupt; None if the kernel does not store it.
     """
     text: str
-    """May have several lines. Hostile: anything that user space could make the kernel print."""
+    """The message, which may have several lines. It is hostile text: user space may have made the
+    kernel print anything.
+    """
 
     @property
     def stamp(self) -> str:
-        """The time as dmesg and the console show it, without brackets."""
+        """The time in the format of dmesg, without brackets."""
         return f"{self.time // 1_000_000_000:5}.{self.time % 1_000_000_000 // 1000:06}"
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines as dmesg shows them."""
+        """Yield the lines in the format of dmesg."""
         for line in self.text.split("\n"):
             yield f"[{self.stamp}] {line}"
 
 
 class KernelLog(NamedTuple):
-    """The records of printk()'s ring buffer that are still there."""
+    """The records in printk()'s ring buffer."""
 
     records: tuple[LogRecord, ...] = ()
     """Oldest first."""

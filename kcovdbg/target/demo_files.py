@@ -17,10 +17,10 @@ class DemoFile(NamedTuple):
     """One file of the demo."""
 
     name: str
-    """Its path in the directory that it is unpacked to."""
+    """Its path in the directory to which the demo is unpacked."""
     what: str
     path: Path
-    """The file as it is kept, compressed or plain."""
+    """The bundled file, which may be compressed."""
 
 
 def find_demo() -> Path:
@@ -28,7 +28,7 @@ def find_demo() -> Path:
 
     :raises TargetError: when this installation has none.
     """
-    # An installed package has a copy of what a checkout keeps elsewhere.
+    # A checkout has the demo in another folder than an installed package.
     for folder in (_PACKAGE / "demo", _CHECKOUT / "examples" / "demo"):
         if (folder / _SLICE).exists():
             return folder

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The kernel of this machine, by what it says about itself without debug info."""
+"""Facts about the kernel of this machine that it shows without debug info."""
 
 from __future__ import annotations
 

@@ -188,14 +188,14 @@ def follow_chain(
 ) -> Generator[Node, None, str | None]:
     """Yield the elements of a hash chain, or of a list in one direction.
 
-    :param first: address of the first link.
-    :param end: the link that ends it: the address of the head of a ``list_head``, 0 for an
+    :param first: the address of the first link.
+    :param end: the link at the end: the address of the head of a ``list_head``, 0 for an
         ``hlist_head``.
-    :param read: called with a link and the one before it; returns the element and the next link;
-        raises :class:`ReadError` when it cannot be read or is not an element.
+    :param read: called with a link and the link before it; returns the element and the next link;
+        raises :class:`ReadError` when the element is unreadable or is none.
     :param limit: the greatest plausible number of elements.
     :param start: the link before the first one.
-    :return: why it stopped before the end, None when it reached the end.
+    :return: why the walk stopped before the end, None when it reached the end.
     """
     seen: set[int] = set()
     link: int | None = first
@@ -218,7 +218,7 @@ def follow_chain(
 
 
 def finish(walk: Generator[Node, None, str | None]) -> tuple[list[Node], str | None]:
-    """Return all elements of a walk, and why it stopped before the end."""
+    """Return all elements of a walk, and why it stopped before the end, None when it did not."""
     found: list[Node] = []
     while True:
         try:
@@ -234,41 +234,44 @@ def follow_list(
     limit: int,
     first: int | None = None,
 ) -> Generator[Node, None, str | None]:
-    """Yield the elements of a ``list_head``; of a broken one, those reachable from either end.
+    """Yield the elements of a ``list_head``; of a broken list, the elements that can be reached
+    from either end.
 
-    An element is valid if its link back points to the one before: a stray pointer does not lead to
-    one. In a live kernel, where the list may change between two reads, links back are not checked.
+    An element must link back to the one before it, as a stray pointer does not lead to such an
+    element. A live kernel may change the list between two reads: its links back are not checked.
 
-    :param head: address of the head.
-    :param read: returns the element at a link, and its links; raises :class:`ReadError` when it
-        cannot be read or is not one.
-    :param first: the first link, which is otherwise read.
-    :return: why it is incomplete, None when it is complete.
+    :param head: the address of the head.
+    :param read: returns the element at a link, and its links; raises :class:`ReadError` when the
+        element is unreadable or is none.
+    :param first: the first link; None to read it from the head.
+    :return: why the list is incomplete, None when it is complete.
     """
     found: set[int] = set()
 
-    def step(link: int, before: int, forwards: bool) -> tuple[Node, int | None]:
-        node, links = read(link)
-        onwards, back = links if forwards else (links.before, links.following)
+    def check(link: int, before: int, back: int | None) -> None:
         if not target.live and back is not None and back != before:
             raise ReadError(f"{before:#x} links to {link:#x}, which links back to {back:#x}", link)
+
+    def step_forwards(link: int, before: int) -> tuple[Node, int | None]:
+        node, links = read(link)
+        check(link, before, links.before)
         found.add(link)
-        return node, onwards
+        return node, links.following
 
     def step_back(link: int, before: int) -> tuple[Node, int | None]:
         if link in found:
             raise _MetError("", link)
-        return step(link, before, False)
+        node, links = read(link)
+        check(link, before, links.following)
+        return node, links.before
 
     try:
         start = read_pointer(target, head) if first is None else first
     except ReadError as error:
         return str(error)
-    broken = yield from follow_chain(
-        start, head, lambda link, before: step(link, before, True), limit, head
-    )
+    broken = yield from follow_chain(start, head, step_forwards, limit, head)
     if broken is not None:
-        # From the other end, up to the damage.
+        # Follow the list from the other end up to the damage.
         with suppress(ReadError):
             last = read_pointer(target, head + target.word_size)
             yield from follow_chain(last, head, step_back, limit, head)
@@ -276,4 +279,4 @@ def follow_list(
 
 
 class _MetError(ReadError):
-    """The element was reached from the other end already."""
+    """The element was reached from the other end before."""

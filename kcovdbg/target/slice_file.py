@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Slices: ELF cores that have chosen pages of a kernel's memory and nothing else.
+"""Slices: ELF cores that have only chosen pages of a kernel's memory.
 
-Each page is in the file once. A program header has its physical address and, as ``p_vaddr``, its
-address in the direct map; further headers have the addresses of the same bytes in the kernel's
+The file has each page once. A program header has the page's physical address and, as ``p_vaddr``,
+its address in the direct map. Further headers have the addresses of the same bytes in the kernel's
 image and in the vmalloc space, for GDB, which does not walk page tables. Pages that were not
 recorded are absent, never zeros.
 """
@@ -31,7 +31,7 @@ from kcovdbg.errors import TargetError
 from kcovdbg.input_file import PathName
 from kcovdbg.output_file import PRIVATE, accept, open_output
 
-# The 64-bit machines that are big-endian only.
+# The big-endian 64-bit machines.
 _BIG_ENDIAN: Final = frozenset({EM_S390})
 _RWX: Final = 7
 _ZSTD_LEVEL: Final = 19
@@ -48,7 +48,7 @@ class PageRun(NamedTuple):
 def merge_pages(pages: Iterable[tuple[int, int]]) -> list[PageRun]:
     """Return the runs of contiguous pages.
 
-    :param pages: (virtual, physical) address of each, sorted by the virtual one.
+    :param pages: virtual and physical address of each page, sorted by the virtual address.
     """
     runs: list[PageRun] = []
     for vaddr, paddr in pages:
@@ -71,10 +71,9 @@ def build_slice(
 
     :param machine: ``e_machine`` of a 64-bit kernel; big-endian for s390x, little-endian for all
         others.
-    :param notes: ELF notes, written as they are.
-    :param pages: contents of each recorded page by physical address.
-    :param direct_map: the virtual address of physical address 0; None when the kernel does not map
-        it.
+    :param notes: ELF notes.
+    :param pages: the contents of each recorded page, by physical address.
+    :param direct_map: the virtual address of physical address 0; None without a direct map.
     :param mapped: other mappings of recorded pages.
     """
     order = ">" if machine in _BIG_ENDIAN else "<"
@@ -94,7 +93,7 @@ def build_slice(
     if count >= PN_XNUM:
         # The first section header has the number of program headers that does not fit into e_phnum.
         section = SHDR.make(True, order).pack(0, 0, 0, 0, 0, 0, 0, count, 0, 0)
-    # On a page boundary, as readers map the file.
+    # Readers map the file: the data starts at a multiple of the page size.
     data_offset = page_align(section_offset + len(section))
     offsets = {address: data_offset + index * PAGE_SIZE for index, address in enumerate(addresses)}
     yield _make_header(machine, order, count, section_offset if section else 0)

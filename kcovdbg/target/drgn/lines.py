@@ -24,8 +24,9 @@ from kcovdbg.target.target import SourceLines
 def frames_at(program: drgn.Program, address: int) -> tuple[Frame, ...]:
     """Return the source location of an instruction, in about 170 microseconds.
 
-    :param address: in the running kernel; for a return address, one less.
-    :return: innermost frame first; empty when debug info does not cover it. The outermost frame of
+    :param address: an address of the instruction in the running kernel. For a return address, it is
+        one less.
+    :return: the frames, innermost first; empty if debug info lacks them. The outermost frame of
         Rust code has the name of the symbol.
     """
     try:
@@ -44,7 +45,7 @@ def frames_at(program: drgn.Program, address: int) -> tuple[Frame, ...]:
             Frame(location.name() or None, file, location.line or None, location.column or None)
         )
     if frames and (frames[-1].file or "").endswith(".rs"):
-        # drgn names it by the last part of its path only: to_result for kernel::error::to_result.
+        # drgn has only the last part of its name: to_result for kernel::error::to_result.
         with contextlib.suppress(LookupError):
             frames[-1] = frames[-1]._replace(function=program.symbol(address).name)
     return tuple(frames)
@@ -57,7 +58,7 @@ def open_image_program(
 
     :param start: the first address of its code.
     :param end: the address after the last one.
-    :param platform: of the image, for its types; :func:`frames_at` needs none.
+    :param platform: the image's platform, for its types; :func:`frames_at` needs none.
     :raises TargetError: when drgn cannot use the file.
     """
     program = drgn.Program(platform)
@@ -145,7 +146,7 @@ class DrgnLines(SourceLines):
         found: list[tuple[str, int, int]] = []
         for module in self._prog.modules():
             sections = getattr(module, "section_addresses", {})
-            # .init.text too: its range is gone when the module has freed it.
+            # .init.text counts as well: its range is gone after the module has freed it.
             texts = [int(address) for name, address in sections.items() if "text" in name]
             if not texts:
                 continue
@@ -195,9 +196,7 @@ class DrgnLines(SourceLines):
         return found
 
     def may_hold(self, address: int) -> bool:
-        """Return whether a module could be at an address: near the kernel's image, and not in
-        it.
-        """
+        """Return whether an address is near the kernel's image, where a module could be."""
         try:
             text = int(self._prog.symbol("_stext").address)
         except LookupError:
@@ -227,7 +226,7 @@ def open_module_program(modules: Iterable[LoadedModule], files: Mapping[str, str
 
 
 def _place_sections(path: str) -> LoadedModule:
-    """Return a module as if all of its code were loaded at addresses of its own."""
+    """Return a module that is not loaded, with an address for each section of its code."""
     with ElfFile(path) as elf:
         at = _FIRST_SECTION
         placed: list[tuple[str, int]] = []
@@ -240,8 +239,8 @@ def _place_sections(path: str) -> LoadedModule:
 def add_module(prog: drgn.Program, loaded: LoadedModule, path: str) -> None:
     """Add a module to a Program.
 
-    :param loaded: where it is, or is taken to be.
-    :param path: of its file with debug info.
+    :param loaded: the module with its addresses.
+    :param path: its file with debug info.
     :raises TargetError: when drgn cannot use it.
     """
     start, end = loaded.span
@@ -255,9 +254,9 @@ def add_module(prog: drgn.Program, loaded: LoadedModule, path: str) -> None:
 
 
 def _use_shared_file(module: drgn.Module, path: PathName) -> None:
-    """Give a module the file that ``dwz -m`` moved a part of its debug info to.
+    """Give a module its file of debug info that ``dwz -m`` made images share.
 
-    :raises TargetError: when that is missing.
+    :raises TargetError: when the file is missing.
     """
     with ElfFile(path) as elf:
         link = find_shared_link(elf)
