@@ -27,33 +27,6 @@ _LEAST: Final = 20
 _MOST: Final = 10_000
 
 
-def _run(context: Context, args: Namespace) -> Lines | None:
-    if args.width is not None and not _LEAST <= args.width <= _MOST:
-        raise WordError(
-            f"view: --width {args.width} is impossible, {_LEAST} to {_MOST} are possible",
-            str(args.width),
-        )
-    has_text = args.text or context.format is not Format.TEXT or context.terminal.is_dumb
-    if not has_text:
-        context.require_screen("view --text prints the same")
-    view = make_view(
-        context, args.what, args.other, args.not_function or (), by_index=args.by_index
-    )
-    if args.fold:
-        view.rows = view.folded()
-    if has_text:
-        # Text that goes through a pipe is mostly read on the terminal that errors go to.
-        width = args.width or context.width or context.terminal.error_width or _WIDTH
-        data = Table(_COLUMNS, (_make_row(view, number) for number in range(len(view.rows))))
-        drawing = Drawing(len(view.rows), partial(_text_lines, view, max(width, _LEAST)))
-        return Lines(drawing, data=data, remarks=view.remarks)
-    # Imported here: prompt_toolkit takes a tenth of a second.
-    from kcovdbg.buffers.view_screen import show_view
-
-    show_view(view)
-    return None
-
-
 _MARKS: Final = {
     Mark.EQUAL: "both",
     Mark.LEFT: "left",
@@ -109,6 +82,33 @@ def _find_record(pane: TracePane | None, index: int | None) -> tuple[int | None,
     if not pane.is_missing(index):
         pc = pane.record(index).pc
     return pane.number(index), pc
+
+
+def _run(context: Context, args: Namespace) -> Lines | None:
+    if args.width is not None and not _LEAST <= args.width <= _MOST:
+        raise WordError(
+            f"view: --width {args.width} is impossible, {_LEAST} to {_MOST} are possible",
+            str(args.width),
+        )
+    has_text = args.text or context.format is not Format.TEXT or context.terminal.is_dumb
+    if not has_text:
+        context.require_screen("view --text prints the same")
+    view = make_view(
+        context, args.what, args.other, args.not_function or (), by_index=args.by_index
+    )
+    if args.fold:
+        view.rows = view.folded()
+    if has_text:
+        # Text that goes through a pipe is mostly read on the terminal that errors go to.
+        width = args.width or context.width or context.terminal.error_width or _WIDTH
+        data = Table(_COLUMNS, (_make_row(view, number) for number in range(len(view.rows))))
+        drawing = Drawing(len(view.rows), partial(_text_lines, view, max(width, _LEAST)))
+        return Lines(drawing, data=data, remarks=view.remarks)
+    # Imported here: prompt_toolkit takes a tenth of a second.
+    from kcovdbg.buffers.view_screen import show_view
+
+    show_view(view)
+    return None
 
 
 def _text_lines(view: TraceView, width: int, most: int) -> Iterator[Line]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK
@@ -177,8 +178,10 @@ def find_log_words(lines: Sequence[LogLine]) -> list[list[CodeWord]]:
     found = [find_code_words(line.message) for line in lines]
     # printk() writes a size behind each offset: where one is missing at the end of a line, the rest
     # was lost.
-    has_sizes = any(word.size is not None for words in found for word in words)
-    has_functions = any(word.function is not None for words in found for word in words)
+    has_sizes = has_functions = False
+    for word in chain.from_iterable(found):
+        has_sizes = has_sizes or word.size is not None
+        has_functions = has_functions or word.function is not None
     # For each caller, whether the place in its next line is the address of an instruction.
     is_exact: dict[str | None, bool] = {}
     placed: list[list[CodeWord]] = []

@@ -79,7 +79,7 @@ class CodeAddresses:
         """The share of all addresses of the code that are among these."""
         return min(1.0, len(self.offset) / max(self.code[1] - self.code[0], 1))
 
-    def find_missing(self, words: array[int], correction: int) -> array[int]:
+    def find_others(self, words: array[int], correction: int) -> array[int]:
         """Return the indexes of words that are not among these when a number is added to them.
 
         :param words: ascending.
@@ -202,7 +202,7 @@ def find_missing(
         wanted = words
         if len(indexes) != len(words):
             wanted = pick_words(words, indexes)
-        missing = some.find_missing(wanted, correction)
+        missing = some.find_others(wanted, correction)
         if len(missing) != len(indexes):
             indexes = array("I", map(indexes.__getitem__, missing))
     return indexes

@@ -87,8 +87,11 @@ class SourceCoverage(NamedTuple):
     @property
     def functions(self) -> Sequence[tuple[FunctionCoverage, int]]:
         """The functions whose execution is known, with how often they were entered."""
-        known = ((function, function.hits) for function in self.all_functions)
-        return [(function, hits) for function, hits in known if hits is not None]
+        return [
+            (function, function.hits)
+            for function in self.all_functions
+            if function.hits is not None
+        ]
 
     @property
     def executed_lines(self) -> int:
