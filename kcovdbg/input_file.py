@@ -57,18 +57,17 @@ def is_link(path: PathName) -> bool:
 
 
 def open_input(path: PathName, *, folder: Path | None = None, owned: bool = False) -> BinaryIO:
-    """Open a file for reading. The opened file is checked, not its path, which may lead elsewhere
-    by then.
+    """Open a file for reading. Checks are made on the opened file: by then, the path may lead to
+    another one.
 
-    :param folder: a directory that it must be in once links are followed; an absolute path without
-        links.
+    :param folder: a directory that the file must be in, after links are followed: an absolute path
+        without links.
     :param owned: accept only a file of this user or root that is not a link.
-    :raises OSError: when it cannot be opened, is a pipe, a socket or a character device, or is
-        elsewhere or another user's.
+    :raises OSError: when it cannot be opened, is a pipe, a socket or a character device, is outside
+        of the directory, or belongs to another user.
     """
-    # A device is not even opened, because that may already do something, nor a pipe, which would
-    # wait for its other end: this descriptor stands for the file, and can neither be read nor be
-    # led elsewhere.
+    # Opening a device may already do something, and opening a pipe waits for its other end. A
+    # descriptor with O_PATH only stands for the file until its kind is known.
     flags = os.O_PATH | os.O_CLOEXEC
     if owned:
         flags |= os.O_NOFOLLOW
@@ -95,11 +94,11 @@ def open_input(path: PathName, *, folder: Path | None = None, owned: bool = Fals
 def find_extents(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Iterate over the parts of a file that are no holes: offset and size.
 
-    :param end: how far to look.
+    :param end: offset at which to stop.
     """
     descriptor = file.fileno()
     while start < end:
-        # The buffer of the file relies on its position.
+        # Restore the position, which the file's buffer relies on.
         position = os.lseek(descriptor, 0, os.SEEK_CUR)
         try:
             first = os.lseek(descriptor, start, os.SEEK_DATA)
@@ -107,7 +106,7 @@ def find_extents(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, in
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return
-            # A device, or a file system without holes.
+            # A device, or a file system that does not tell.
             first, last = start, end
         finally:
             os.lseek(descriptor, position, os.SEEK_SET)
@@ -120,9 +119,7 @@ _PIECE: Final = 1 << 20
 
 
 def read_extents(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Iterate over the bytes of a part of a file that are no holes, in pieces, each with its
-    offset.
-    """
+    """Iterate over a part of a file in pieces, without holes: offset and bytes."""
     for first, size in find_extents(file, start, end):
         for offset in range(first, first + size, _PIECE):
             file.seek(offset)
@@ -148,7 +145,8 @@ def read_input(
     with open_input(path, folder=folder, owned=owned) as file:
         data = b""
         if os.fstat(file.fileno()).st_size <= size:
-            # Files in /proc and block devices have no size before they are read.
+            # Read one more byte than allowed: the size of a file in /proc, or of a block device, is
+            # known only then.
             try:
                 data = file.read(size + 1)
             except OSError as error:
@@ -158,14 +156,15 @@ def read_input(
     return data
 
 
-# Each takes 70 bytes or more. A side file has some thousands of them.
+# Limit for the values of a JSON text. A value takes 70 bytes of memory or more; a side file has
+# some thousands of values.
 _MOST_VALUES: Final = 1 << 21
 
 
 def parse_json(text: bytes | str, *, is_prefix: bool = False) -> Any:
-    """Return the value of JSON text that is not trusted.
+    """Return the value of untrusted JSON.
 
-    :param is_prefix: ignore what follows the first value; of text alone.
+    :param is_prefix: ignore text after the first value; only for str.
     :raises ValueError: when it is malformed, nested too deeply, has a number of thousands of
         digits, or millions of values.
     """
@@ -201,8 +200,8 @@ def parse_number(text: bytes | str, base: int = 10) -> int | None:
 
 
 def find_number(value: object) -> int | None:
-    """Return the number that a value of JSON is, as a number or as text with or without 0x; None
-    for another value.
+    """Return the number in a value of JSON, which may be text, with or without 0x; None for another
+    value.
     """
     if isinstance(value, str):
         return parse_number(value, 0)
@@ -211,21 +210,21 @@ def find_number(value: object) -> int | None:
     return None
 
 
-# Bytes that the decompressor of xz may take; xz -9 needs 65 MiB.
+# Memory for the decompressor of xz, in bytes; xz -9 needs 65 MiB.
 _XZ_MEMORY: Final = 1 << 28
 
 
 class Packing(NamedTuple):
-    """One format."""
+    """A compressed format."""
 
     magic: bytes
     program: str
     start: Callable[[], Any]
-    """Returns what decompresses one frame; a file may have several. May raise CapabilityError."""
+    """Returns a decompressor for one frame; a file may have several. May raise CapabilityError."""
 
 
 def start_zstd() -> Any:
-    """Return what decompresses one frame of zstd.
+    """Return a decompressor for one frame of zstd.
 
     :raises CapabilityError: when this Python has no zstd.
     """
@@ -259,19 +258,20 @@ def find_packing(start: bytes) -> Packing | None:
 
 
 class FrameReader:
-    """Decompresses data. It notices a missing end, as zstandard's own stream reader does not.
+    """Decompress data. Notice if its end is missing, as zstandard's own stream reader does not.
 
-    :param start_frame: makes a decompressor of one frame; each module has its own exceptions for
+    :param start_frame: makes a decompressor for one frame; each module has its own exceptions for
         damage.
-    :param magic: with which a frame begins: the data ends where none follows, as for gzip's own
-        program.
+    :param magic: the first bytes of a frame. As for the program gzip, the data ends if other bytes
+        follow a frame.
     """
 
-    # A block of a few bytes may decompress to 128 KiB: at most 32 MiB for so many bytes.
+    # Bytes that are decompressed at once. Some bytes may decompress to 128 KiB, so that these may
+    # give 32 MiB.
     _PIECE: Final = 1024
-    # Some programs fill up a file to the size of a tape's block.
+    # Some programs fill up a file with zeros, to the size of a tape's block.
     _MOST_PADDING: Final = 1 << 20
-    # Limit for tiny frames: beginning a frame takes as long as unpacking tens of KiB.
+    # So many frames of so few bytes are refused: a frame takes as long as tens of KiB.
     _TINY_FRAMES: Final = 1 << 10
     _TINY: Final = 64
 
@@ -295,23 +295,12 @@ class FrameReader:
         while not self._ready:
             data = self._rest or self._file.read(self._PIECE)
             self._rest = b""
-            if not data:
-                if self._frame is not None:
-                    raise EOFError("it ends early")
-                return b""
             if self._frame is None:
-                if len(data) < len(self._magic):
-                    data += self._file.read(self._PIECE)
-                if self._frames and not data.strip(b"\0"):
-                    self._padding += len(data)
-                    if self._padding > self._MOST_PADDING:
-                        return b""
-                    # Padding after the last frame.
-                    continue
-                if self._frames and not data.startswith(self._magic):
+                data = self._begin_frame(data)
+                if not data:
                     return b""
-                self._count_frame()
-                self._frame = self._start_frame()
+            elif not data:
+                raise EOFError("it ends early")
             self._ready = memoryview(self._frame.decompress(data))
             self._unpacked += len(self._ready)
             if self._frame.eof:
@@ -320,10 +309,35 @@ class FrameReader:
         taken, self._ready = self._ready[:size], self._ready[size:]
         return bytes(taken)
 
-    def _count_frame(self) -> None:
+    def _begin_frame(self, data: bytes) -> bytes:
+        """Begin a frame; return its first bytes, none if there are no more frames.
+
+        :param data: the next bytes of the file.
+        """
+        if 0 < len(data) < len(self._magic):
+            data += self._file.read(self._PIECE)
+        if self._frames:
+            data = self._skip_padding(data)
+            if not data.startswith(self._magic):
+                return b""
+        if not data:
+            return b""
         self._frames += 1
         if self._frames > self._TINY_FRAMES and self._unpacked < self._frames * self._TINY:
             raise ValueError(f"{self._frames:,} frames of {self._unpacked:,} bytes together")
+        self._frame = self._start_frame()
+        return data
+
+    def _skip_padding(self, data: bytes) -> bytes:
+        """Skip pieces of zeros after a frame; return the next piece, none after too many."""
+        while data and not data.strip(b"\0"):
+            self._padding += len(data)
+            if self._padding > self._MOST_PADDING:
+                return b""
+            data = self._file.read(self._PIECE)
+            if 0 < len(data) < len(self._magic):
+                data += self._file.read(self._PIECE)
+        return data
 
     def read_first(self, size: int) -> bytes:
         """Return the first bytes, or all if there are fewer."""

@@ -45,7 +45,7 @@ class Options:
     script: str | None = None
     """A file of lines to run; ``-`` for standard input."""
     is_script_named: bool = True
-    """Whether an option names the script; otherwise its first line does, and its lines only read
+    """Whether an option names the script. Otherwise it begins with #!, and its lines may only read
     and print.
     """
     inputs: tuple[NamedInput, ...] = ()
@@ -134,7 +134,7 @@ OPTIONS: Final = (*TARGET_OPTIONS, *GENERAL_OPTIONS)
 
 
 def option_help(option: Argument) -> str:
-    """Return the help of an option of the program, with what its value may be."""
+    """Return the help of an option of the program, with the choices for its value."""
     text = option.help
     if option.count is Count.ANY:
         text += "; repeatable"
@@ -149,8 +149,8 @@ class _Parser(ArgumentParser):
 
 
 def _read_word(option: Argument, word: str) -> Any:
-    """Return an option's value. Refuse an empty word: an unset variable of a script must not open
-    another target.
+    """Return an option's value. Refuse an empty word, because an unset variable in a script would
+    open another target.
     """
     if not word and option.value is not Value.COMMAND:
         raise ArgumentTypeError("the value is empty")
@@ -252,7 +252,7 @@ def _find_command(arguments: Sequence[str], commands: CommandTable) -> int:
         if word == "--":
             return len(arguments)
         if word.startswith("-") and word != "-":
-            # The last of several short options in one word, as in -qe, may take a value.
+            # In a word of several short options, as -qe, only the last may take a value.
             is_cluster = len(word) > 2 and word[1] != "-"
             if is_cluster and all(f"-{letter}" in flags for letter in word[1:-1]):
                 word = f"-{word[-1]}"
@@ -303,7 +303,7 @@ def _sort_paths(paths: Sequence[str], commands: CommandTable) -> _SortedPaths:
 
         found = find_path_kind(path)
         if found.kind in (InputKind.EMPTY, InputKind.BINARY):
-            # Opening a vmlinuz, for instance, reports what is wrong with it.
+            # An attempt to open it reports the problem, for instance of a vmlinuz.
             sorted_paths.files.append(path)
         elif found.kind is InputKind.SCRIPT:
             # A first line with #! is no proof: the author of a log also writes its first line.
@@ -320,8 +320,8 @@ def _sort_paths(paths: Sequence[str], commands: CommandTable) -> _SortedPaths:
 
 
 def _find_kind_of_script(path: str, names: Collection[str]) -> FoundKind | None:
-    """Return the kind of a file that begins like a script, if its other lines show that it is none;
-    None for a script.
+    """Return the kind of a file that begins like a script if its lines show that it is a log or
+    another file; None for a script.
     """
     from kcovdbg.frontends.script_lines import find_kind_of_lines
     from kcovdbg.records.input_kind import LOOKED_AT

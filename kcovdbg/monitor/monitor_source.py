@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Take the samples that ``monitor`` shows: look at a running kernel within a budget of processor
-time.
+"""Take the samples of ``monitor``: look at a running kernel within a budget of processor time.
 
-A near look reads the tasks; where there are many, only those that had KCOV state before, and the
-CPUs' current ones. A whole look walks all tasks and finds the objects; it comes as often as the
-budget allows.
+A near look reads the tasks. If there are many, it reads only tasks that had KCOV state before, and
+the CPUs' current tasks. A whole look reads all tasks and finds the objects, as often as the budget
+allows.
 """
 
 from __future__ import annotations
@@ -43,23 +42,23 @@ from kcovdbg.walk.state import StateReader
 from kcovdbg.walk.tasks import read_current_tasks, read_task
 
 SHARE: Final = 0.04
-"""The share of one core's time that looking may take by default."""
+"""The share of one core's time that looks may take by default."""
 LEAST_INTERVAL: Final = 0.25
-"""Seconds between two looks, at least."""
+"""Least time between two looks, in seconds."""
 
-# The share of the time for which a machine may be stopped for looks, as a part of the share of a
-# core.
+# Looks may stop a machine for this part of the time that they may take.
 _STOPPED_PART: Final = 0.5
 _NEAR: Final = Part.TASKS | Part.CURRENT | Part.DEVICE_SESSIONS
 _WHOLE: Final = _NEAR | Part.REMOTE | Part.FILES | Part.VMALLOC | Part.OBJECTS | Part.DEVICES
 _LEFT_OUT: Final = frozenset((Source.SLAB, Source.LOST, Source.STACKS))
-# Up to so many tasks, reading all takes not much longer than reading some.
+# If there are no more tasks, a near look reads all: that hardly takes longer.
 _FEW_TASKS: Final = 300
-# The part of the budget that is for whole looks.
+# The part of the budget for whole looks.
 _WHOLE_PART: Final = 0.25
-# Seconds between two whole looks, at least.
+# Least time between two whole looks, in seconds.
 _WHOLE_INTERVAL: Final = 1.0
-# Tasks that lost their KCOV state and are still read: workers often begin another section.
+# Near looks still read so many tasks without KCOV state that had it before: workers often begin
+# another section.
 _MAX_REMEMBERED: Final = 64
 # Limits of one look: buffers from which records are read, and records of each.
 _MAX_BUFFERS: Final = 4
@@ -114,14 +113,13 @@ def _complete(sample: TaskSample, state: State) -> TaskSample:
         sample = replace(sample, syscall=syscall_text(entered.call))
     count, capacity = sample.count, sample.capacity
     if sample.is_section and count is not None and capacity is not None and count > capacity:
-        # Only the kernel writes an area. The section ended between two reads, and the word is a
-        # link of the list of free areas.
+        # The section ended between two reads: the word is now a link of the list of free areas.
         return replace(sample, count=None, full=None)
     return sample
 
 
 def _make_object_samples(state: State) -> tuple[ObjectSample, ...]:
-    """Return a sample of each object of KCOV, then of each device's."""
+    """Return a sample of each object of KCOV, then of the devices' objects."""
     found: list[ObjectSample] = []
 
     def add(kcov: Kcov, handles: Iterable[int | None]) -> None:
@@ -138,7 +136,7 @@ def _make_object_samples(state: State) -> tuple[ObjectSample, ...]:
 
 
 def _find_errors(state: State) -> tuple[str, ...]:
-    """Return what could not be read, except for what looks leave out."""
+    """Return the errors of a look, without the parts that looks do not read."""
     errors: dict[str, None] = {}
     for source, lack in state.lacking.items():
         if source not in _LEFT_OUT:
@@ -155,12 +153,11 @@ class LiveSource:
 
     :param target: the kernel.
     :param layout: the layout of its KCOV.
-    :param names: locates the records that are sampled; None to sample none.
-    :param interval: seconds from one look to the next, at least.
+    :param names: locates sampled records; None to sample no records.
+    :param interval: least time from one look to the next, in seconds.
     :param share: the share of one core's time that looking, recording and drawing may take.
     :param record: records a sample; None to record nothing.
-    :param machine: lets a machine that is stopped for each look run between two; None for a machine
-        that is not stopped.
+    :param machine: if each look stops the machine, lets it run between looks.
     """
 
     def __init__(
@@ -183,8 +180,8 @@ class LiveSource:
         self.activity = Activity()
         self.problem: str | None = None
         self._is_over = False
-        # Of the latest look: its start, the processor time until then, and the seconds for which
-        # it stopped the machine.
+        # Start of the latest look, processor time until then, and seconds for which the look
+        # stopped the machine.
         self._began = time.monotonic()
         self._used = self._stopped = 0.0
         self._next_whole = 0.0
@@ -192,7 +189,7 @@ class LiveSource:
         self._task_count = 0
         self._known: dict[int, TaskFields] = {}
         self._last: dict[BufferKey, TaskSample] = {}
-        # Chooses the records that are read in a buffer; no security depends on it.
+        # Chooses the records to sample.
         self._random = random.Random(0)  # noqa: S311
 
     @property
@@ -207,8 +204,8 @@ class LiveSource:
 
     @property
     def pause(self) -> float | None:
-        """Seconds to the next look, so that the budget is kept; None after the machine has ended,
-        or stopped for good.
+        """Seconds until the next look may begin; None after the machine has ended or stopped for
+        good.
         """
         if self._is_over:
             return None
@@ -220,17 +217,19 @@ class LiveSource:
         return max(self._began + interval - time.monotonic(), 0.0)
 
     def _find_interval(self, part: float, used: float, least: float) -> float:
-        """Return the seconds from one look to the next so that looks keep to their part of the
+        """Return the seconds from one look to the next with which looks keep to a part of the
         budget.
 
         :param used: processor time of a look and of showing it.
+        :param least: least time from one look to the next.
         """
-        return max(least, max(used, self._stopped / _STOPPED_PART) / (self.share * part))
+        cost = max(used, self._stopped / _STOPPED_PART)
+        return max(least, cost / (self.share * part))
 
     def wait(self, seconds: float) -> None:
-        """Wait for some seconds, in which the machine runs.
+        """Wait for some seconds while the machine runs.
 
-        :raises KcovdbgError: when the machine ends or stops before anything of it was seen.
+        :raises KcovdbgError: when the machine ends or stops before the first look.
         """
         if self._machine is None:
             time.sleep(seconds)
@@ -247,9 +246,9 @@ class LiveSource:
                 self._end("stopped", KcovdbgError(problem))
 
     def advance(self) -> None:
-        """Look at the kernel; what cannot be read becomes the problem.
+        """Look at the kernel. An error becomes the problem.
 
-        :raises GoneError: when the machine ends before anything of it was seen.
+        :raises GoneError: when the machine ends before the first look.
         """
         if self._is_over:
             return
@@ -381,16 +380,14 @@ class LiveSource:
         """Read some of the records that are new in the buffers that grew most."""
         if self._names is None:
             return ()
-        gains = [
-            compare_looks(self._last.get(buffer_key(sample)), sample).gained for sample in samples
-        ]
-        growing = sorted(zip(gains, tasks, samples, strict=True), key=lambda item: -item[0])[
-            :_MAX_BUFFERS
-        ]
+        steps = [compare_looks(self._last.get(buffer_key(sample)), sample) for sample in samples]
+        by_gain = sorted(zip(steps, tasks, strict=True), key=lambda item: -item[0].gained)
+        sampled = [(step, task) for step, task in by_gain[:_MAX_BUFFERS] if step.gained]
+        total = sum(step.gained for step in steps)
+        sampled_total = sum(step.gained for step, _ in sampled)
         found: Counter[tuple[str | None, str | None]] = Counter()
-        for gained, task, sample in growing:
-            if not gained:
-                break
+        for step, task in sampled:
+            sample, gained = step.now, step.gained
             taken = min(gained, _MAX_RECORDS)
             first = sample.held - gained + self._random.randint(0, gained - taken)
             reader = StateReader(
@@ -404,12 +401,12 @@ class LiveSource:
             except GoneError:
                 raise
             except KcovdbgError:
-                # It was emptied, or its task has ended: the next look samples other records.
+                # The buffer was emptied, or its task has ended.
                 continue
             if not records:
                 continue
-            # Records of these buffers also stand for the growth of other buffers.
-            weight = gained / records * (sum(gains) / sum(item[0] for item in growing))
+            # These records stand for all new records, also of buffers that are not sampled.
+            weight = gained / records * (total / sampled_total)
             for pc, times in Counter(pcs).items():
                 frame = self._names.frame(pc)
                 found[frame.function, frame.file] += times * weight  # type: ignore[assignment]
@@ -420,8 +417,8 @@ class LiveSource:
 
 
 def follow(source: LiveSource, seconds: float | None) -> Iterator[Activity]:
-    """Yield the activity after each look, from the latest one on, until the source ends or the time
-    is over.
+    """Yield the current activity, and the activity after each look, until the source or the time
+    ends.
     """
     end = math.inf
     if seconds is not None:

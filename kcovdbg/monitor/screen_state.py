@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Hold the state of a monitor's screen: its lists, their order, filter, cursor and freeze.
-
-Nothing here knows a terminal.
+"""Hold the state of a monitor's screen: its lists, their order, filter, cursor and freeze, without
+a terminal.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from kcovdbg.monitor.monitor_source import LiveSource
 from kcovdbg.monitor.samples import ObjectSample, Sample
 from kcovdbg.monitor.summary import handle_text, handles_text, seconds_text, short_number
 
-# Rows of a screen from which on the latest events are shown below the list, and how many at most.
+# A screen with so many rows also shows the latest events, but not more than so many.
 _ROWS_FOR_EVENTS: Final = 16
 _MOST_EVENTS: Final = 6
 # Characters of a bar, and of a buffer's count.
 _BAR: Final = 12
 _COUNT: Final = 7
-# The style of a bar from this fill on.
+# From this fill on, a bar has another style.
 _HIGH: Final = 0.8
 _ROLES: Final = {"remote-section": "remote", "softirq-section": "softirq", "none": "-"}
-# The columns by which the largest come first, unless the user inverts that.
+# Columns that sort the largest value first, unless the user inverts the order.
 _LARGEST_FIRST: Final = frozenset(
     "fill records rate overflows lost in_flight begun words time".split()
 )
@@ -319,7 +318,7 @@ def _total_rate(rows: Iterable[Any]) -> Rate:
 
 
 def sections_line(activity: Activity) -> list[Fragment]:
-    """Return the sections in flight and a second by handle."""
+    """Return the number of sections in flight and the sections per second, by handle."""
     sections = activity.sections
     line: list[Fragment] = [
         ("", "sections "),
@@ -337,9 +336,9 @@ def sections_line(activity: Activity) -> list[Fragment]:
 
 
 def cost_line(activity: Activity, limit: float) -> list[Fragment]:
-    """Return the cost of looking, in words.
+    """Return the cost of looks.
 
-    :param limit: the share of a core that it may take.
+    :param limit: the share of a core that looks may take.
     """
     if activity.seconds <= 0:
         return [("remark", "cost: not yet known")]
@@ -354,7 +353,7 @@ def cost_line(activity: Activity, limit: float) -> list[Fragment]:
 class MonitorState(RowCursor):
     """The state of a monitor on the screen.
 
-    :param source: takes the looks that are shown.
+    :param source: takes the looks.
     """
 
     def __init__(self, source: LiveSource) -> None:
@@ -389,9 +388,7 @@ class MonitorState(RowCursor):
 
     @property
     def is_advancing(self) -> bool:
-        """Whether there is a next sample to take now: a recorder goes on while the screen is
-        frozen.
-        """
+        """Whether to take the next sample: a recording goes on while the screen is frozen."""
         return self.source.pause is not None and (not self.is_frozen or self.source.is_recording)
 
     def advance(self) -> None:
@@ -406,7 +403,7 @@ class MonitorState(RowCursor):
         self._make_rows()
 
     def _make_rows(self) -> None:
-        """Find the rows of the list, in order, and the columns that may be shown."""
+        """Find the rows of the list, in order, and its columns."""
         shown = self.shown
         self._columns = shown.columns
         self.rows: list[Any] = shown.rows(self.activity, self.filter, self.sort)
@@ -422,7 +419,7 @@ class MonitorState(RowCursor):
     def go_to(self, row: int) -> None:
         """Put the cursor into a row."""
         super().go_to(row)
-        # At the top, the cursor stays at the top.
+        # In the first row, the cursor stays there instead of with its row.
         self._key = None
         if self.rows and self.row:
             self._key = self.shown.identity(self.rows[self.row])
@@ -444,7 +441,7 @@ class MonitorState(RowCursor):
         self._make_rows()
 
     def turn_sort(self, by: int) -> None:
-        """Sort by another column that is shown."""
+        """Sort by another column on the screen."""
         index = 0
         if self.sort.column in self._columns:
             index = self._columns.index(self.sort.column)
@@ -465,15 +462,15 @@ class MonitorState(RowCursor):
     # Time.
 
     def toggle_freeze(self) -> None:
-        """Freeze the screen, or go on."""
+        """Freeze or unfreeze the screen."""
         self.is_frozen = not self.is_frozen
         self.refresh()
 
     # Drawing.
 
     def lines(self, width: int, height: int) -> Sequence[tuple[Line, str]]:
-        """Return the lines of a screen of this size with their styles, without the last one, which
-        has the keys.
+        """Return the lines of a screen with their styles, without the last line, which has the
+        keys.
         """
         top = [
             (self._title(width), "bar"),
