@@ -16,18 +16,18 @@ from typing import Any, Final, TypeVar
 from kcovdbg.abi.handle import parse_handle
 from kcovdbg.errors import WordError, suggest
 
-# More than any buffer has records, and small enough to calculate with in C.
+# No buffer has so many records, and C can calculate with it.
 LARGEST_NUMBER: Final = (1 << 31) - 1
 # Units of times. A number without a unit is in seconds.
 _UNITS: Final[Mapping[str, int]] = {"s": 1, "m": 60, "h": 3600}
-# Waiting functions take milliseconds in a C int.
+# Seconds. Functions that wait take milliseconds in a C int.
 _LONGEST_TIME: Final = 1e6
 
 _Row = TypeVar("_Row")
 
 
 class Value(str, Enum):
-    """The type of an argument's value: how it is read and what completes it."""
+    """The type of an argument's value, which decides how the value is read and completed."""
 
     FLAG = "flag"
     TASK = "task"
@@ -90,14 +90,16 @@ class Argument:
     """An option, whose names begin with a dash, or a positional argument."""
 
     form: str
-    """Its names and its value, as help shows them: ``-n, --count N``, ``--file PATH…`` for one that
-    may be repeated. Of a positional argument the attribute and the usage: ``what WHAT``, ``tasks
-    [PATTERN|TID…]``. A value without a name has the choices or the longest name in capitals."""
+    """The names and the value of an option, as help shows them: ``-n, --count N``, or with ``…`` if
+    it may be repeated: ``--file PATH…``. The attribute and the usage of a positional argument:
+    ``what WHAT``, ``tasks [PATTERN|TID…]``. A value without a name is shown as its choices, or as
+    the longest name in capitals.
+    """
     value: Value
     help: str
     choices: tuple[str, ...] = ()
     find_candidates: Callable[[], Iterable[tuple[str, str]]] | None = None
-    """Returns names that complete the value in either case, and what each means; for values that
+    """Returns the values to complete, in upper or lower case, with their meanings; for values that
     only the command knows.
     """
     default: Any = None
@@ -108,10 +110,9 @@ class Argument:
     is_required: bool = False
     """Whether it is an option that must be given."""
     takes_rest: bool = False
-    """Whether everything that follows is its value, options included."""
+    """Whether its value is the rest of the line, including options."""
     topic: str | None = None
-    """The topic of ``help`` that explains it, in place of the help of each command that takes it.
-    """
+    """The topic of ``help`` that explains it, instead of the help of each command."""
 
     @property
     def is_option(self) -> bool:
@@ -120,7 +121,7 @@ class Argument:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of an option; of a positional argument its attribute."""
+        """The names of an option, or the attribute of a positional argument."""
         return tuple(_split_form(self.form)["names"].split(", "))
 
     @property
@@ -227,8 +228,8 @@ def matches_name(word: str, names: Iterable[str]) -> bool:
 def select_rows(
     rows: Iterable[_Row], words: Sequence[str], matches: Callable[[_Row, str], bool]
 ) -> tuple[list[_Row], list[str]]:
-    """Return the rows that any of these words selects, all without words; and the words that select
-    none.
+    """Return the rows that any word selects, or without words all rows; and the words that select
+    no row.
     """
     if not words:
         return list(rows), []

@@ -157,51 +157,56 @@ UNKNOWN_TASK: Final = "there is no such task, or it could not be read"
 KEEP = 0
 """The priority of a column that is never dropped."""
 DETAIL = 3
-"""From this priority on a column is dropped before any other column is shortened for it, and in a
-table with a ``piped_width`` is shown on terminals only."""
+"""A column with this priority or a higher one is a detail: it is dropped before other columns are
+shortened, and a table with a ``piped_width`` shows it on terminals only.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: the source of its values and how they are shown."""
+    """One column: the source and the appearance of its values."""
 
     key: str
-    """Its name in JSON and CSV; the kernel's own member name where one exists."""
+    """Its name in JSON and CSV: the name of the kernel's member, if there is one."""
     kind: ValueKind = TEXT
     title: str | None = None
     """The heading in text; by default the key in capitals."""
     value: str | Callable[[Any], Any] | None = None
-    """The path of a row's attribute (``task.pid``), or a function from a row to its value, None
-    where there is none; by default the row's item or attribute named by the key.
+    """The path of a row's attribute (``task.pid``), or a function that returns a row's value or
+    None; by default the row's item or attribute with the name of the key.
     """
     text: Callable[[Any], str | None] | None = None
-    """Takes a row and returns its text, None for nothing; by default the kind formats the value."""
+    """Returns the text of a row, or None; by default the kind formats the value."""
     wide_text: Callable[[Any], str | None] | None = None
-    """In place of ``text`` in a table with all columns in full."""
+    """Used instead of ``text`` in a table with all columns in full."""
     style: str | Callable[[Any], str] | None = None
-    """Style class, or a function from a row to one; by default the kind's."""
+    """A style class, or a function that returns the class for a row; by default the kind's class.
+    """
     priority: int = KEEP
-    """In a narrow terminal columns with the highest priority are dropped first, from ``DETAIL`` on
-    before any column is shortened; ``KEEP`` is never dropped."""
+    """In a narrow terminal, columns with the highest priority are dropped first; see :data:`KEEP`
+    and
+    :data:`DETAIL`.
+    """
     elastic: int | None = None
-    """The width down to which the text may be shortened in a narrow terminal, a path at its start;
-    None: never.
+    """The least width to which the text is shortened in a narrow terminal; a path loses its start.
+    None if it is never shortened.
     """
     wraps: bool = False
-    """As the last column, wrap the text in a narrow terminal instead of shortening it."""
+    """Whether the text of the last column is wrapped in a narrow terminal instead of shortened."""
     json_only: bool = False
     text_only: bool = False
     hide_empty: bool = False
-    """Leave the column out of the text view when no row has a value there, or only zeros; one
-    without any value is always left out."""
+    """Whether text leaves out the column if all its values are zeros. A column without any value is
+    always left out.
+    """
     is_chosen: bool = False
     """Whether the user chose it, so that it is shown even without values."""
     items: tuple[Column, ...] | None = None
     """The members of the structures in a list."""
     meaning: str = ""
-    """What its key means in JSON; by default what the key means in every command."""
+    """The meaning of its key in JSON; by default the key's meaning in all commands."""
     null: str | None = None
-    """When its value in JSON is null; with a meaning, None for never."""
+    """The reason for which its value in JSON is null. With a meaning, None for never."""
     unit: str = ""
     members: tuple[Column, ...] | None = None
     """The members that a structure may have. JSON leaves out members that a value lacks."""
@@ -214,18 +219,18 @@ class Column:
         return self.key.upper()
 
     def reader(self) -> Callable[[Any], Any]:
-        """Return the function from a row to this column's value."""
+        """Return a function that returns a row's value."""
         if isinstance(self.value, str):
             return attrgetter(self.value)
         if self.value is not None:
             return self.value
         key = self.key
         attribute = attrgetter(key)
-        # Checked for each row, so only for the type that is cheap to check.
+        # Runs for each row, so check only for dict, which is fast.
         return lambda row: row[key] if isinstance(row, dict) else attribute(row)
 
     def formatter(self) -> Callable[[Any], str]:
-        """Return the function from a row to its text: printable, on one line."""
+        """Return a function that returns a row's text: printable, on one line."""
         if self.text is not None:
             text = self.text
             return lambda row: escape(ABSENT if (shown := text(row)) is None else shown)
@@ -236,13 +241,13 @@ class Column:
 
     @property
     def cell_style(self) -> str | Callable[[Any], str]:
-        """The style class of cells, or the function from a row to it."""
+        """The style class of cells, or a function that returns the class for a row."""
         if self.style is not None:
             return self.style
         return self.kind.style
 
     def encoder(self) -> Callable[[Any], object]:
-        """Return the function from a row to its value in JSON."""
+        """Return a function that returns a row's value in JSON."""
         read, encode = self.reader(), self._value_encoder()
 
         def encode_row(row: Any) -> object:
@@ -254,7 +259,7 @@ class Column:
         return encode_row
 
     def _value_encoder(self) -> Callable[[Any], object]:
-        """Return the function from a value other than None to JSON."""
+        """Return a function that converts a value other than None to JSON."""
         if self.items is not None:
             encode_item = encoder_of(self.items)
             return lambda items: [encode_item(item) for item in items]
@@ -265,7 +270,7 @@ class Column:
 
 
 def encoder_of(columns: Iterable[Column]) -> Callable[[Any], dict[str, object]]:
-    """Return the function from a row to its JSON object."""
+    """Return a function that returns the JSON object of a row."""
     encoders = [(column.key, column.encoder()) for column in columns if not column.text_only]
     return lambda row: {key: encode(row) for key, encode in encoders}
 
@@ -275,7 +280,7 @@ class Meaning(NamedTuple):
 
     text: str
     null: str | None = None
-    """When its value is null; None for never."""
+    """The reason for which its value is null; None for never."""
     unit: str = ""
     since: str = "0.1.0"
     """The version of kcovdbg that added it."""
@@ -288,6 +293,6 @@ class RowType(NamedTuple):
     errors: bool = False
     """Whether rows have the key ``errors``."""
     when: str = ""
-    """The options that ask for these rows, where the command has several kinds."""
+    """If the command has several kinds, the options that ask for these rows."""
     unread: bool = False
-    """Whether a row whose values are null stands for rows that could not be read."""
+    """Whether one row of null values stands for rows that could not be read."""

@@ -23,14 +23,12 @@ from kcovdbg.model.task import Task
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.walk.state import StateReader
 
-# A shorter part of a word is in too many words to be of use.
+# A shorter text is a part of too many words.
 _PART_LENGTH: Final = 3
-# Objects that only a descriptor or a mapping refers to are found by searching every process, which
-# takes milliseconds for each. With more tasks than this they are offered only after `objects` has
-# shown them.
+# With more tasks, objects are offered only after `objects` has shown them: the search for objects
+# takes milliseconds for each process.
 _FEW_TASKS: Final = 200
-# A running kernel is read again after each command, as long as that takes no larger share of the
-# time than this.
+# A running kernel is read again after each command, if reading takes no larger share of the time.
 _SHARE: Final = 0.1
 
 
@@ -63,9 +61,9 @@ def _typable(names: Iterable[str]) -> list[str]:
 
 
 class CodeIndex:
-    """The names in the table of a kernel's coverage points; read when they are first asked for.
+    """The names in a kernel's location table, which is read at the first use.
 
-    :param find_table: returns the table, None while there is none. It is called again then.
+    :param find_table: returns the table, or None while it is being built; then it is called again.
     """
 
     def __init__(self, find_table: Callable[[], LocationTable | None] = lambda: None) -> None:
@@ -74,8 +72,8 @@ class CodeIndex:
         self._files: Sequence[str] = ()
 
     def matching(self, typed: str) -> Iterator[Candidate]:
-        """Yield functions, files and directories down to the next slash, and files whose own names
-        have a text.
+        """Yield functions, and files and directories down to the next slash, that begin with a
+        text; then files with the text in their name.
         """
         if self._functions is None:
             table = self._find_table()
@@ -98,11 +96,11 @@ class CodeIndex:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Words that complete values at one moment; of equal words the first one counts."""
+    """Words that complete values, at one moment."""
 
     words: Mapping[str, Sequence[Candidate]] = field(default_factory=dict)
-    """By :class:`~kcovdbg.console.argument.Value`; words after a prefix of a buffer's name, by that
-    prefix.
+    """Type of a value, or prefix of a buffer's name -> the words that can follow. Of equal words,
+    the first one counts.
     """
     code: CodeIndex = CodeIndex()  # noqa: RUF009
 
@@ -178,10 +176,9 @@ def _count_meta(counted: Task | Kcov) -> str:
 
 
 class Harvest:
-    """Keeps an index of a workspace's kernel and kept buffers up to date.
+    """Keep the index of a workspace's kernel and kept buffers up to date.
 
-    :param workspace: the workspace.
-    :param clock: seconds.
+    :param clock: returns the time in seconds.
     """
 
     def __init__(self, workspace: Workspace, clock: Callable[[], float] = time.monotonic) -> None:
