@@ -136,7 +136,7 @@ def _make_request(context: Context, args: Namespace) -> Request:
     found, common = parse_remote(args.remote or ())
     stdout = None
     if context.format is not Format.TEXT or args.output == STDOUT:
-        # Standard output is for the answer alone, which a program reads.
+        # A program reads standard output: only the answer goes there.
         stdout = 2
     return Request(
         argv=tuple(args.command),
@@ -270,7 +270,7 @@ _FILE_COLUMNS: Final = (
 
 
 def _check_parts(context: Context, args: Namespace, request: Request) -> None:
-    """Check before the run that one trace is asked for where only one can be written."""
+    """Check before the run that it gives one trace, if only one can be written."""
     context.writes_stdout(args.output)
     has_remote = request.handles or request.common_handle is not None
     _check_number(args, has_several=bool(args.per_thread or has_remote))

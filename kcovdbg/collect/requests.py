@@ -130,9 +130,7 @@ def find_mode(name: str, features: Collection[str] | None = None) -> CollectMode
 
 
 def find_remote_mode(mode: CollectMode) -> CollectMode:
-    """Return the mode in which remote sections collect for a task in some mode: mainline's sections
-    have mainline's modes only.
-    """
+    """Return the mode of a task's remote sections, which have mainline's modes only."""
     if mode.request.device is not None:
         return mode
     mainline = {known.name: known for known in _collectable(MODES)}
@@ -144,7 +142,7 @@ DEVICE: Final = "/sys/kernel/debug/kcov"
 
 
 def device_path(mode: CollectMode) -> str:
-    """Return the path of the file that a mode is collected with."""
+    """Return the path of the device's file for a mode."""
     device = mode.request.device
     if device is None:
         return DEVICE
@@ -152,7 +150,7 @@ def device_path(mode: CollectMode) -> str:
 
 
 DEFAULT_SIZE: Final = 1 << 19
-"""Words of a buffer: as many as syzkaller gives each thread (its kCoverSize)."""
+"""Default size of a buffer in words; syzkaller's for a thread (its kCoverSize)."""
 
 # KCOV's buffers hold words of the kernel. On these machines a 32-bit program may run on a 64-bit
 # kernel.
@@ -212,7 +210,8 @@ class EnableRefusal(Enum):
     PREFIX = "prefix"
     """The buffer's prefix leaves no room for records, or is empty."""
     OBJECT = "object"
-    """The object is enabled already, by a task that has its file: a fresh one accepts the mode."""
+    """A fresh object accepts the mode: this one was already enabled, by a task that has its file.
+    """
     FILE = "file"
     """Not even PC can be enabled on a fresh object."""
     UNKNOWN = "unknown"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Collects coverage of a block of Python code, in the thread that runs it."""
+"""Collect coverage of a block of Python code, in the thread that runs it."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ class Trace:
 
     @property
     def count(self) -> int:
-        """The count word at the block's end: records, or words where records differ in length."""
+        """The count word at the block's end: records, or words if records differ in length."""
         return int.from_bytes(
             self._data[: 8 if self._mode.codec.word_size == 8 else self._word_size], sys.byteorder
         )

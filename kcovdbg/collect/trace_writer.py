@@ -26,8 +26,8 @@ from kcovdbg.target.local_kernel import running_build_id
 
 
 def find_loaded_modules(folder: str | Path = "/sys/module") -> tuple[LoadedModule, ...] | None:
-    """Return where the modules of the running kernel are; None if it hides them: reading them takes
-    CAP_SYSLOG.
+    """Return the modules of the running kernel with their addresses; None without CAP_SYSLOG, from
+    which the kernel hides addresses.
     """
     try:
         found = tuple(_read_modules(Path(folder)))

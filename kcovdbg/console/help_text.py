@@ -88,9 +88,7 @@ def command_list(commands: CommandTable) -> Lines:
 
 
 def command_list_lines(commands: CommandTable) -> Iterator[Line]:
-    """Yield the names and summaries of all commands: ten to begin with, then the others by
-    topic.
-    """
+    """Yield the names and summaries of all commands: the most used first, then others by topic."""
     width = max(len(", ".join(command.names)) for command in commands)
     groups: dict[str, list[Command]] = {"First of all": []}
     for command in commands:

@@ -30,7 +30,7 @@ STDOUT: Final = "-"
 """The name of standard output where a command takes an output file."""
 
 Inputs: TypeAlias = Callable[[], Iterable[str]]
-"""Returns the paths of the files and source trees that are read; an open target adds its own."""
+"""Returns the paths of the files and source trees that are read, with an open target's files."""
 # Suffixes of the languages in the kernel's debug info.
 _SOURCE_SUFFIXES: Final = frozenset((".c", ".h", ".S", ".s", ".rs"))
 
@@ -96,7 +96,7 @@ def _check_folder(path: str, folder: Path) -> None:
 
 
 def refuse_input(path: str, inputs: Inputs) -> None:
-    """Raise if an output is the same file as an input, whatever either is called.
+    """Make sure that an output is not the same file as an input, even under another name.
 
     :raises KcovdbgError: when it is.
     """
@@ -115,7 +115,7 @@ def check_stdout(stdout: TextIO, inputs: Inputs) -> None:
     :raises KcovdbgError: when it is.
     """
     if stdout.isatty():
-        # A pager's stream ends the pager where its descriptor is asked for.
+        # Not for a pager's stream: to ask for its descriptor would end the pager.
         return
     try:
         found = os.fstat(stdout.fileno())
@@ -143,9 +143,7 @@ def _refuse_file(found: os.stat_result, path: str, inputs: Inputs) -> None:
 
 
 def _is_source_in(path: str, folder: str) -> bool:
-    """Return whether a file is a source file in a tree: which of its files are read is known only
-    afterwards.
-    """
+    """Return whether a file is a source file in a tree, any of which may be read."""
     output = expand_user(path)
     return (
         output.suffix in _SOURCE_SUFFIXES
@@ -174,7 +172,7 @@ def open_text(path: str, inputs: Inputs = tuple, *, append: bool = False) -> Ite
         raise
     except OSError as error:
         if error.filename != path:
-            # An error of the command with another file.
+            # The error is about another file.
             raise
         raise KcovdbgError(f"could not write '{path}': {error.strerror or error}") from error
 
@@ -249,9 +247,9 @@ def _wait(process: subprocess.Popen[str]) -> int:
 
 
 def pipeline_status(status: int) -> int:
-    """Return the exit status of a pipeline; one whose reader had enough, or got C-c, has succeeded.
+    """Return the exit status of a pipeline: 0 if its reader had enough, or got C-c.
 
-    :param status: the status of its process, negative for a signal.
+    :param status: the status of the pipeline's process, negative for a signal.
     """
     for number in (signal.SIGPIPE, signal.SIGINT):
         if status in (-number, 128 + number):
@@ -261,8 +259,8 @@ def pipeline_status(status: int) -> int:
 
 @contextlib.contextmanager
 def _stdout_file(stdout: TextIO) -> Iterator[int]:
-    """Yield a file descriptor for a child whose output goes to a stream; the stream may have none
-    of its own.
+    """Yield a file descriptor for a child's output to a stream, also if the stream has no
+    descriptor.
     """
     stdout.flush()
     try:

@@ -94,8 +94,8 @@ def _wait(
 def wait_for_table(
     terminal: Terminal, table: AwaitedTable, patience: float, *, is_quiet: bool = False
 ) -> None:
-    """Wait until the table of a kernel has been built, or its build has failed; say once where it
-    is built, if that is not the cache.
+    """Wait until the table of a kernel has been built, or its build has failed. If it is not built
+    in the user's cache, say once where.
 
     :param patience: seconds.
     :param is_quiet: whether to say nothing else where standard error is not a terminal.

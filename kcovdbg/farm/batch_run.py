@@ -49,7 +49,7 @@ _MAX_ERROR: Final = 400
 """Limit for the length of an error message."""
 
 DebugInfo: TypeAlias = tuple[tuple[str | None, str], ...]
-"""Files with debug info: the build ID of a kernel, None of a module; and the path."""
+"""Build ID and path of each file with debug info; the build ID of a module is None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class BatchJob:
 
     @property
     def key(self) -> str:
-        """The name of the job's files, which depends on the path alone."""
+        """The name of the job's files, made from the path."""
         return hashlib.sha256(self.path.encode("utf-8", "surrogateescape")).hexdigest()[:20]
 
     @property
@@ -84,8 +84,8 @@ class BatchJob:
         return Path(self.output, "_runs", f"{self.key}.json")
 
     def identity(self) -> dict[str, object]:
-        """Return what an outcome depends on: the state of the file, the commands, the debug info
-        and this program.
+        """Return all that decides an outcome: the state of the file, the commands, the debug info
+        and this program's version.
         """
         state = None
         with contextlib.suppress(OSError):
