@@ -14,6 +14,8 @@ from typing import TypeVar
 import hypothesis
 import pytest
 
+from tests.support.fork_server import NEW_PROCESSES
+
 # A busy machine must not fail a test.
 hypothesis.settings.register_profile("kcovdbg", deadline=None)
 hypothesis.settings.load_profile("kcovdbg")
@@ -46,7 +48,11 @@ SHARE = 12
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile the C sources again if they are newer than the module."""
+    """Compile the C sources again if they are newer than the module. With --exhaustive, start an
+    interpreter for each process of kcovdbg.
+    """
+    if config.getoption("exhaustive"):
+        os.environ[NEW_PROCESSES] = "1"
     sources = (path for path in (_ROOT / "native").iterdir() if path.suffix in (".c", ".h"))
     module = _ROOT / "kcovdbg" / "_native.abi3.so"
     is_old = (

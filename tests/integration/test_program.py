@@ -14,6 +14,12 @@ import pytest
 import kcovdbg
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
 from tests.support.child_process import restore_signals
+from tests.support.fork_server import NEW_PROCESSES
+
+
+@pytest.fixture(autouse=True)
+def start_interpreters(monkeypatch):
+    monkeypatch.setenv(NEW_PROCESSES, "1")
 
 
 def test_as_a_program():

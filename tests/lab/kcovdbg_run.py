@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,6 +14,7 @@ from typing import Any, TypeAlias
 from tests.lab.comparison import COMMANDS, parse_rows
 from tests.lab.initramfs import Userland
 from tests.lab.kernel import Kernel
+from tests.support.fork_server import NEW_PROCESSES, Run, find_server
 
 ROOT = Path(__file__).parent.parent.parent
 Rows: TypeAlias = list[dict[str, Any]]
@@ -25,18 +27,26 @@ def run_kcovdbg(
     cache: str | Path | None = None,
     **options: Any,
 ) -> subprocess.CompletedProcess[Any]:
-    """Run it to its end.
+    """Run it to its end, in a process that a server forks; with other options than it knows, and
+    with --exhaustive, in a new one.
 
     :param status: the exit status that is expected; None: any.
     :param cache: the directory of its location tables, if not the user's.
     :param options: of :func:`subprocess.run`; of ``env``, the variables that differ.
     """
-    command = [sys.executable, "-m", "kcovdbg", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **options.pop("env", {})}
     if cache is not None:
         environment["XDG_CACHE_HOME"] = str(cache)
-    options = {"cwd": ROOT, "capture_output": True, "text": True, **options}
-    done = subprocess.run(command, env=environment, check=False, timeout=timeout, **options)
+    run = Run([*map(str, arguments)], environment, str(options.pop("cwd", ROOT)))
+    server = None
+    if {"stdin", "input"}.issuperset(options) and NEW_PROCESSES not in environment:
+        server = find_server(os.getpid(), threading.get_ident())
+    if server is not None and run.is_like(server.environment):
+        done = server.run(run, timeout, options.get("stdin"), options.get("input"))
+    else:
+        command = [sys.executable, "-m", "kcovdbg", *run.arguments]
+        options = {"cwd": run.folder, "capture_output": True, "text": True, **options}
+        done = subprocess.run(command, env=environment, check=False, timeout=timeout, **options)
     assert status in (None, done.returncode), done.stderr
     return done
 
