@@ -59,7 +59,8 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml setup.py $(wildcard native
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
-	$(BIN)/python -m pip install -q --group dev
+	@# Python compiles what the tests import; pip would compile the rest as well, which takes ten seconds.
+	$(BIN)/python -m pip install -q --no-compile --group dev
 	@touch $@
 
 clean:
