@@ -400,7 +400,7 @@ class _Member(Generic[_T]):
     """A member of a State. Reading it raises LookupError if its part was not asked for."""
 
     def __init__(self, part: Part) -> None:
-        self._part = part
+        self.part = part
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -409,7 +409,7 @@ class _Member(Generic[_T]):
         try:
             value: _T = state.read[self._name]
         except KeyError:
-            raise LookupError(f"State.{self._name} was not read: ask for {self._part}") from None
+            raise LookupError(f"State.{self._name} was not read: ask for {self.part}") from None
         return value
 
 
@@ -464,18 +464,25 @@ class _Members:
     """The buffers of objects in their first session, and of sections. Other buffers may hold
     records of an earlier mode.
     """
+    series = _Member[Mapping[str, Any]](Part.SERIES)
+    """The data that the ``read`` hook of each posted series returned, by its feature."""
     wrong_records = _Member[tuple[WrongRecords, ...]](Part.PROOF)
     """For each buffer, the records that no callback can have written. The buffers are those of
     enabled objects and of sections, or those that were asked for.
     """
     proof_problem = _Member[str | None](Part.PROOF)
     """Why records cannot be judged by the code; None if they can."""
-    text = _Member[tuple[int | None, int | None]](Part.TEXT)
-    """``_stext`` and ``_etext``, with the KASLR offset; None if the kernel lacks the symbol."""
     devices = _Member[tuple[DeviceState, ...]](Part.DEVICES)
     device_sessions = _Member[tuple[DeviceSession, ...]](Part.DEVICE_SESSIONS)
-    series = _Member[Mapping[str, Any]](Part.SERIES)
-    """The data that the ``read`` hook of each posted series returned, by its feature."""
+    text = _Member[tuple[int | None, int | None]](Part.TEXT)
+    """``_stext`` and ``_etext``, with the KASLR offset; None if the kernel lacks the symbol."""
+
+
+def list_members(parts: Part) -> Iterator[str]:
+    """Iterate over the names of the members of some parts, in the order in which they are read."""
+    for name, member in vars(_Members).items():
+        if isinstance(member, _Member) and member.part in parts:
+            yield name
 
 
 @dataclass(frozen=True, eq=False)

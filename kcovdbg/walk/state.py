@@ -15,7 +15,7 @@ from kcovdbg.errors import CutStackError, KcovdbgError, MissingError, MissingTyp
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.device import DeviceSession, DeviceState
 from kcovdbg.model.kcov import Kcov, KcovFields, name_some
-from kcovdbg.model.memory import StackFrame
+from kcovdbg.model.memory import StackFrame, VmallocArea
 from kcovdbg.model.remote import Carrier, RemoteHandle
 from kcovdbg.model.state import (
     BufferContents,
@@ -27,6 +27,7 @@ from kcovdbg.model.state import (
     Source,
     State,
     WrongRecords,
+    list_members,
 )
 from kcovdbg.model.task import Task, TaskFields, TaskSyscall
 from kcovdbg.series.declaration import READ_PARTS
@@ -100,7 +101,10 @@ class StateReader:
         """Everything that could not be read so far, by source, without the cache's structures."""
         self._cache = StructureCache(target, layout, known_tasks)
         self._sessions = SessionWalk(self._cache)
-        self._known: dict[Part, Mapping[str, object]] = {}
+        self._known: dict[str, object] = {}
+        """The members of a State that were read, by name."""
+        self._parts = Part.NOTHING
+        """The parts that were asked for."""
         self._stacks: dict[int, tuple[StackFrame, ...] | None] = {}
         self._stacks_left = False
         self._unread_stacks: list[str] = []
@@ -108,44 +112,37 @@ class StateReader:
         self._readers = self._make_readers()
         self._proofs: dict[frozenset[str], Mapping[str, object]] = {}
 
-    def _make_readers(self) -> Mapping[Part, Callable[[], Mapping[str, object]]]:
-        """Return for each part the function that reads its members of a State."""
+    def _make_readers(self) -> Mapping[str, Callable[[], object]]:
+        """Return for each member of a State the function that reads it."""
+        cache, sessions = self._cache, self._sessions
         return {
-            Part.TASKS: lambda: {
-                "task_fields": self._cache.tasks.found,
-                "tasks": self._sessions.with_state,
-            },
-            Part.ALL_TASKS: lambda: {"all_tasks": self._sessions.all_tasks},
-            Part.CURRENT: lambda: {"current": self._cache.current.found},
-            Part.SAVED: lambda: {
-                "saved": self._sessions.saved,
-                "cpu_states": self._cache.per_cpu.found,
-            },
-            Part.REMOTE: lambda: {
-                "handles": tuple(self._read_handles()),
-                "buckets": self._cache.remote_map.found.buckets,
-            },
-            Part.CACHED_AREAS: lambda: {"cached_areas": self._cache.area_lists.found.areas},
-            Part.AREAS: lambda: {"areas": find_areas(self._cache, self._sessions)},
-            Part.FILES: lambda: {"files": self._cache.files.found},
-            Part.VMALLOC: self._read_vmalloc,
-            Part.OBJECTS: lambda: {
-                "objects": self._objects.found,
-                "lists_vmas": self.target.vmas is not None,
-            },
-            Part.LINKS: lambda: {
-                "hash_links": self._cache.remote_map.found.links,
-                "area_links": self._cache.area_lists.found.links,
-            },
-            Part.LOCKS: lambda: self._locks.found,
-            Part.EXITS: lambda: {"dead": self._exits.found},
-            Part.SOFTIRQS: lambda: {"serving_softirq": self._softirqs.found},
-            Part.CARRIERS: lambda: {"carriers": self._carriers.found},
-            Part.BUFFERS: lambda: {"buffers": self._buffers.found},
-            Part.SERIES: lambda: {"series": self._series.found},
-            Part.DEVICES: lambda: {"devices": self._devices.found},
-            Part.DEVICE_SESSIONS: lambda: {"device_sessions": self._device_sessions.found},
-            Part.TEXT: self._read_text,
+            "task_fields": lambda: cache.tasks.found,
+            "tasks": lambda: sessions.with_state,
+            "all_tasks": lambda: sessions.all_tasks,
+            "current": lambda: cache.current.found,
+            "saved": lambda: sessions.saved,
+            "cpu_states": lambda: cache.per_cpu.found,
+            "handles": lambda: tuple(self._read_handles()),
+            "buckets": lambda: cache.remote_map.found.buckets,
+            "cached_areas": lambda: cache.area_lists.found.areas,
+            "areas": lambda: find_areas(cache, sessions),
+            "files": lambda: cache.files.found,
+            "vmalloc": self._read_vmalloc,
+            "kcov_areas": lambda: cache.kcov_areas,
+            "objects": lambda: self._objects.found,
+            "lists_vmas": lambda: self.target.vmas is not None,
+            "hash_links": lambda: cache.remote_map.found.links,
+            "area_links": lambda: cache.area_lists.found.links,
+            "remote_lock_held": lambda: self._locks.found["remote_lock_held"],
+            "cpu_lock_owners": lambda: self._locks.found["cpu_lock_owners"],
+            "dead": lambda: self._exits.found,
+            "serving_softirq": lambda: self._softirqs.found,
+            "carriers": lambda: self._carriers.found,
+            "buffers": lambda: self._buffers.found,
+            "series": lambda: self._series.found,
+            "devices": lambda: self._devices.found,
+            "device_sessions": lambda: self._device_sessions.found,
+            "text": self._read_text,
         }
 
     def renew(self) -> StateReader:
@@ -162,25 +159,20 @@ class StateReader:
     ) -> State:
         """Return a State with some parts, as :meth:`StateSource.read`."""
         if Part.PROOF in parts:
-            self._known[Part.PROOF] = self._read_proof(frozenset(about))
+            self._known.update(self._read_proof(frozenset(about)))
         read: dict[str, object] = {}
-        for part in Part:
-            if part in parts and part is not Part.NOTHING:
-                if part not in self._known:
-                    self._known[part] = self._readers[part]()
-                read.update(self._known[part])
+        for name in list_members(parts):
+            if name not in self._known:
+                self._known[name] = self._readers[name]()
+            read[name] = self._known[name]
+        self._parts |= parts
         wanted = {task: self._unwind(task) for task in stacks}
         calls = {fields.address: self._read_syscall(fields) for fields in syscalls}
         return State(self.facts, read, self._lacking, wanted, calls, parts)
 
     def recall(self) -> State:
         """Return a State with every part that was asked for so far, without reading anything."""
-        read: dict[str, object] = {}
-        parts = Part.NOTHING
-        for part, members in self._known.items():
-            read.update(members)
-            parts |= part
-        return State(self.facts, read, self._lacking, parts=parts)
+        return State(self.facts, dict(self._known), self._lacking, parts=self._parts)
 
     @property
     def _lacking(self) -> Mapping[Source, Lack]:
@@ -244,19 +236,16 @@ class StateReader:
             except (ReadError, MissingTypeError) as error:
                 yield entry._replace(errors=(f"kcov {entry.kcov:#x}: {error}",))
 
-    def _read_text(self) -> Mapping[str, object]:
+    def _read_text(self) -> tuple[int | None, ...]:
         found: list[int | None] = []
         for name in ("_stext", "_etext"):
             symbol = find_kernel_symbol(self.target, name)
             found.append(None if symbol is None else symbol.address)
-        return {"text": tuple(found)}
+        return tuple(found)
 
-    def _read_vmalloc(self) -> Mapping[str, object]:
+    def _read_vmalloc(self) -> Mapping[int, VmallocArea] | None:
         areas = self._cache.vmalloc_areas
-        return {
-            "vmalloc": areas.found if areas.is_whole else None,
-            "kcov_areas": self._cache.kcov_areas,
-        }
+        return areas.found if areas.is_whole else None
 
     @read_once
     def _objects(self) -> Reading[Mapping[int, Kcov]]:
