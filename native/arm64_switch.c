@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-/* How far before its use a register is set, in instructions. */
+/* Limit for the instructions between the one that sets a register and its use. */
 #define MOST_STEPS 32
 #define WORD 4
 #define PAGE 4096
@@ -42,7 +42,7 @@ static uint8_t third_register(uint32_t word)
 	return word >> 16 & 31;
 }
 
-/* Whether control goes elsewhere: b, bl, br, blr, ret, eret. A function that is called changes most registers. */
+/* Whether an instruction is b, bl, br, blr, ret or eret: a called function changes most registers. */
 static bool goes_elsewhere(uint32_t word)
 {
 	return (word & 0x7c000000) == 0x14000000 || (word & 0xfe000000) == 0xd6000000;
@@ -54,7 +54,7 @@ static bool is_branch(uint32_t word)
 	return (word & 0xff000000) == 0x54000000 || (word & 0x7c000000) == 0x34000000;
 }
 
-/* Whether an instruction may set a register. Also true for a store from it, which has it where loads have their result. */
+/* Whether an instruction may set a register. A store from it counts as well, as its operand is in the place of a load's result. */
 static bool may_set(uint32_t word, uint8_t wanted)
 {
 	bool is_memory = (word & 0x0a000000) == 0x08000000;
@@ -74,7 +74,7 @@ static bool may_set(uint32_t word, uint8_t wanted)
 	return is_memory && (moves_pair || moves_one) && second_register(word) == wanted;
 }
 
-/* Return the offset of the instruction that set a register before another one; NONE where that is not certain. */
+/* Return the offset of the instruction that set a register before another one; NONE if it is not certain. */
 static size_t find_setter(const uint8_t *code, size_t offset, uint8_t wanted)
 {
 	int steps;
@@ -127,7 +127,7 @@ static bool is_load_of_entry(uint32_t word)
 	return (word & 0x3fe00c00) == 0x38600800 && word >> 30 <= 2;
 }
 
-/* Read the address that a register has at an offset; note the first instruction that this needs. */
+/* Find the address in a register at an offset, and the first instruction that makes it. */
 static bool read_address(const uint8_t *code, size_t offset, uint64_t address, uint8_t wanted, uint64_t *value, size_t *first)
 {
 	size_t setter = find_setter(code, offset, wanted), page;

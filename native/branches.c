@@ -7,7 +7,7 @@
 #include "array.h"
 #include "branches.h"
 
-/* The range of addresses that targets are looked for in, far more than a kernel's text: one bit for each byte, at most 128 MiB. */
+/* Limit for the range in which targets are searched for, far above a kernel's text: at one bit for each byte, 128 MiB. */
 #define MAX_RANGE (1ULL << 30)
 
 struct kcovdbg_targets {
@@ -103,7 +103,7 @@ static bool is_part(const struct kcovdbg_architecture *architecture, const unsig
 	return false;
 }
 
-/* Return the form that the code at offset i has; NULL if it has none, or one of another kind. */
+/* Return the form of the code at offset i; NULL if it has no form of a wanted kind. */
 static const struct kcovdbg_form *form_at(const struct kcovdbg_architecture *architecture, uint64_t candidates,
 					  const unsigned char *text, size_t size, size_t i, uint32_t kinds, uint64_t *word)
 {
@@ -141,11 +141,11 @@ void kcovdbg_searches_free(struct kcovdbg_search *searches, size_t count)
 	}
 }
 
-/* Limit for first bytes whose second byte is looked at as well, as several forms begin with the first one. */
+/* Limit for the first bytes that several forms have, so that the second byte decides as well. */
 #define MAX_NARROW 4
 #define MAX_FORMS 64
 
-/* The bytes with which a branch of some kinds begins. */
+/* The first bytes of branches of some kinds. */
 struct beginnings {
 	/* By the first byte: the forms that can begin with it, 0 if none is of a wanted kind; and the bits that the wanted ones share. */
 	uint64_t candidates[256], masks[256], values[256];
@@ -236,7 +236,7 @@ static void list_searches(const struct kcovdbg_architecture *architecture, const
 	}
 }
 
-/* Return the next place at which a branch may begin; stop if there is none. */
+/* Return the next place at which a branch may begin, stop if there is none. */
 static size_t find_beginning(const struct beginnings *beginnings, const unsigned char *text, size_t i, size_t stop, size_t step)
 {
 	if (beginnings->only >= 0 && step == 1) {

@@ -5,7 +5,7 @@
 #include "array.h"
 #include "calls.h"
 
-/* The most bytes of code that an image has: one bit for each says whether a function starts there. */
+/* Limit for the bytes of an image's code. A bit for each says whether a function starts there. */
 #define MAX_CODE (1ULL << 30)
 
 struct call {
@@ -37,7 +37,7 @@ static const struct kcovdbg_part *part_at(const struct kcovdbg_image *image, uin
 	return low < image->part_count && image->parts[low].start == start ? &image->parts[low] : NULL;
 }
 
-/* Note the starts of functions. Code that is known by its role, such as callbacks and thunks, does not count as one. */
+/* Mark the starts of functions. Code with a known role, such as callbacks and thunks, is not marked. */
 static bool find_starts(struct finder *finder)
 {
 	const struct kcovdbg_image *image = finder->image;
@@ -84,7 +84,7 @@ static bool add(struct finder *finder, uint64_t place, uint64_t target, uint64_t
 	return true;
 }
 
-/* Code of no function is assembly, such as the entries of exceptions. It has the addresses of the functions that it calls. */
+/* Code outside of functions is assembly, such as the entries of exceptions. It may hold addresses of functions that it calls. */
 #define NO_FUNCTION UINT64_MAX
 
 static bool look_at_code(struct finder *finder, const struct kcovdbg_area *area, uint64_t start, uint64_t stop,
@@ -113,7 +113,7 @@ static bool look_at_code(struct finder *finder, const struct kcovdbg_area *area,
 				return false;
 			continue;
 		}
-		/* In front of a function there may be a hash, which is no address. */
+		/* The bytes before a function may be a hash, which is no address. */
 		for (i = 0; function != NO_FUNCTION && i < one.operand_count; i++) {
 			uint64_t value = (one.is_relative[i] ? end : 0) + one.operands[i];
 
@@ -171,7 +171,7 @@ static bool look_at_data(struct finder *finder)
 	return true;
 }
 
-/* Sort the calls by the functions that they lead to. */
+/* Sort the calls by the called functions. */
 static bool order(const struct finder *finder, struct kcovdbg_calls *calls)
 {
 	size_t functions = finder->image->function_count, i;
@@ -186,7 +186,7 @@ static bool order(const struct finder *finder, struct kcovdbg_calls *calls)
 		calls->ends[finder->calls[i].callee + 1]++;
 	for (i = 0; i < functions; i++)
 		calls->ends[i + 1] += calls->ends[i];
-	/* ends[] first says where the calls of each function begin, and when all are put, where they end. */
+	/* ends[] first has the start of each function's calls, and after the loop their end. */
 	for (i = 0; i < finder->count; i++) {
 		const struct call *call = &finder->calls[i];
 		size_t to = calls->ends[call->callee]++;

@@ -27,7 +27,7 @@ static inline struct span frames_of(struct kcovdbg_chains in, uint64_t chain)
 }
 
 /*
- * Return the first row whose offset is at least the given one, from a row on. Steps double, since it is mostly the next row.
+ * Return the first row, from a given one on, whose offset is at least a given one. Steps double, as it is mostly the next row.
  */
 static size_t find_row(const uint32_t *offsets, size_t row_count, size_t row, uint64_t offset)
 {

@@ -32,7 +32,7 @@ static inline unsigned int count_bits(uint64_t word)
 #if defined(__POPCNT__) || !defined(__x86_64__)
 	return __builtin_popcountll(word);
 #else
-	/* Without this instruction, which not every x86-64 has, gcc calls a function that looks up bytes in a table. */
+	/* Not every x86-64 has this instruction. Without it, gcc calls a function that looks bytes up in a table. */
 	word -= (word >> 1) & 0x5555555555555555ULL;
 	word = (word & 0x3333333333333333ULL) + ((word >> 2) & 0x3333333333333333ULL);
 	word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
@@ -108,7 +108,7 @@ void kcovdbg_pcs_reset(struct kcovdbg_pcs *text)
 	text->pcs_count = 0;
 }
 
-/* Return the slot of a PC, or the free one for it. */
+/* Return the slot of a PC, or the free slot in which it belongs. */
 static inline size_t find_outside(const struct kcovdbg_pcs *text, uint64_t pc)
 {
 	size_t mask = text->outside_slots - 1;

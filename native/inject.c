@@ -33,7 +33,7 @@
 
 #define RED_ZONE 128
 
-/* Memory that the task's calls read and write, below its stack. */
+/* Memory below the task's stack, for the arguments of its calls. */
 struct scratch {
 	int sockets[2];
 	struct msghdr message;
@@ -117,8 +117,8 @@ static int get_registers(int tid, struct user_regs_struct *registers)
 }
 
 /*
- * The kernel does not restart the system call that created a task. x7, which it changes while a task is stopped at a system call,
- * it restores itself.
+ * The kernel does not restart the system call that created a task. It changes x7 while a task is stopped at a system call, and
+ * restores it.
  */
 static int set_registers(int tid, struct user_regs_struct *registers)
 {
@@ -172,7 +172,7 @@ static int run_to_syscall_stop(struct injection *in)
 	}
 }
 
-/* Return the result of the call, or a negative errno when it could not be made. */
+/* Return the result of the call, or a negative errno if the call could not be made. */
 static long call(struct injection *in, long number, unsigned long a, unsigned long b, unsigned long c, unsigned long d)
 {
 	struct user_regs_struct registers = in->registers;
@@ -264,8 +264,8 @@ static int take_descriptor(const struct injection *in, int theirs)
 }
 
 /*
- * Send the descriptor over a socket pair that the task makes, one end of which this process takes. That works in every
- * namespace and with any privileges of the task, and needs no inherited file.
+ * Let the task make a socket pair, take one end of it, and receive the descriptor over it. This works in every namespace and
+ * with any privileges of the task, and needs no inherited file.
  */
 static long pass_descriptor(struct injection *in, int fd)
 {

@@ -12,14 +12,14 @@
 /* A kernel with a million points has strings of 10 MiB and chains of 20 MiB. */
 #define MAX_TEXT (256U << 20)
 #define MAX_CHAIN_FRAMES (64U << 20)
-/* Limit for the slots that are looked at for an item, on average. With hashes as good as random, more than two are rare. */
+/* Limit for the average number of slots that an item needs. With hashes as good as random, more than two are rare. */
 #define MAX_PROBES 32
 #define MIN_PROBES (1U << 20)
 
-/* Number of hashes computed ahead of their look-up, so that memory has time to fetch their slots. */
+/* Number of hashes that are computed ahead of their look-up, which gives memory time to fetch their slots. */
 #define AHEAD 16
 
-/* A slot has a part of the hash: most items that differ need not be looked at. */
+/* A slot has a part of the hash, so that most other items need not be compared. */
 struct slot {
 	uint32_t number; /* NO_ID where there is none. */
 	uint32_t hash;
@@ -40,7 +40,7 @@ struct kcovdbg_locations {
 	struct hash_key key;
 	uint64_t lookups, probes;
 	struct table strings, frames;
-	struct table chains; /* Those that were looked for: there may be more. */
+	struct table chains; /* The chains that were searched for; there may be more. */
 	char *text;
 	size_t text_size, text_room;
 	size_t *string_ends;
@@ -178,7 +178,7 @@ static uint32_t hash_chain(const struct kcovdbg_locations *locations, const uint
 	return hash_bytes(locations->key, frames, count * sizeof(*frames));
 }
 
-/* Make room for more chains with so many frames. */
+/* Make room for more chains, and for their frames. */
 static bool has_room(struct kcovdbg_locations *locations, size_t chain_count, size_t frame_count)
 {
 	size_t chains = locations->chain_count + chain_count, frames = locations->chain_frame_count + frame_count;
@@ -279,7 +279,7 @@ int kcovdbg_locations_strings(struct kcovdbg_locations *locations, const char *t
 	return size ? -2 : 0;
 }
 
-/* Fetch the slot that a hash is looked for in first. */
+/* Fetch the first slot of a hash. */
 static void prefetch(const struct table *table, uint32_t hash)
 {
 	if (table->slots)
@@ -314,7 +314,7 @@ static int add_frames(struct kcovdbg_locations *locations, const struct kcovdbg_
 	return 0;
 }
 
-/* Put the numbers that the frames of chains have here. -2 when one is out of range. */
+/* Replace the numbers of the chains' frames by their numbers here. Return -2 when one is out of range. */
 static int translate_chains(const struct kcovdbg_location_arrays *more, const uint32_t *frames, uint32_t *chain_frames)
 {
 	size_t i, start = 0;
@@ -332,7 +332,7 @@ static int translate_chains(const struct kcovdbg_location_arrays *more, const ui
 	return 0;
 }
 
-/* Add chains without looking for them. */
+/* Add chains without searching for equal ones. */
 static int append_chains(struct kcovdbg_locations *locations, const struct kcovdbg_location_arrays *more,
 			 const uint32_t *frames, uint32_t *chains)
 {

@@ -56,7 +56,7 @@ void kcovdbg_find_before(const uint64_t *starts, const uint8_t *flags, size_t sy
 	size_t i;
 
 	memset(found, 0xff, count * sizeof(*found));
-	/* The symbol that starts last, of those that start at an address or after the address before it. */
+	/* For each address, the last symbol that starts between the previous address and it. */
 	for (i = 0; i < symbol_count; i++) {
 		size_t low = 0, high = count;
 

@@ -10,7 +10,7 @@
 #define WINDOW 32
 
 /*
- * What follows an opcode, one character each: a row for 16 opcodes.
+ * A character for the bytes that follow each opcode; a row has 16 opcodes.
  *   .  nothing             m  ModRM               x  no instruction
  *   b  1 byte              B  ModRM and 1 byte    w  2 bytes
  *   z  4 bytes, 2 with the prefix 66              Z  ModRM and these
@@ -110,7 +110,7 @@ static bool skip_prefixes(struct decoding *d)
 	return false;
 }
 
-/* Read the opcode; return what follows it. */
+/* Read the opcode; return the character for the bytes that follow it. */
 static char read_opcode(struct decoding *d)
 {
 	unsigned int first = d->bytes[d->at++];
@@ -148,7 +148,7 @@ static char read_opcode(struct decoding *d)
 	return d->map == 2 ? 'm' : 'B';
 }
 
-/* Read ModRM, and what belongs to it. */
+/* Read ModRM, SIB and the displacement. */
 static void read_modrm(struct decoding *d, struct kcovdbg_instruction *instruction)
 {
 	unsigned int mode, base;
@@ -156,7 +156,7 @@ static void read_modrm(struct decoding *d, struct kcovdbg_instruction *instructi
 
 	d->modrm = d->bytes[d->at++];
 	mode = d->modrm >> 6;
-	/* Moves of control and debug registers have registers alone. */
+	/* Moves of control and debug registers have no operand in memory. */
 	if (mode == 3 || (d->map == 1 && !d->is_vector && d->opcode >= 0x20 && d->opcode <= 0x23))
 		return;
 	base = d->modrm & 7;
@@ -265,7 +265,7 @@ void kcovdbg_x86_decode(const uint8_t *bytes, size_t size, struct kcovdbg_instru
 	unsigned int constant = 0;
 	char follows = 'x';
 
-	/* Zeros follow the last bytes. An instruction that the end cuts off is decoded with them, and is refused as too long. */
+	/* Zeros follow the last bytes. An instruction that the end cuts off is decoded with zeros, and is then refused as too long. */
 	if (size < WINDOW) {
 		memset(window, 0, sizeof(window));
 		memcpy(window, bytes, size);
