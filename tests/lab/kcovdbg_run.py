@@ -22,7 +22,7 @@ Rows: TypeAlias = list[dict[str, Any]]
 
 def run_kcovdbg(
     *arguments: str | Path,
-    timeout: float = 120,
+    timeout: float = 300,
     status: int | None = None,
     cache: str | Path | None = None,
     **options: Any,

@@ -60,7 +60,7 @@ class Session:
                 "HOME": os.environ["HOME"],
                 "LC_ALL": "C.UTF-8",
             },
-            timeout=120,
+            timeout=300,
             encoding="utf-8",
             codec_errors="replace",
         )
@@ -93,7 +93,7 @@ def run_gdb(
     before: list[str] | None = None,
     loader: Path = LOADER,
     environment: dict[str, str] | None = None,
-    timeout: float = 120,
+    timeout: float = 300,
     program: str = "gdb",
     directory: Path | None = None,
 ) -> Said:
