@@ -401,12 +401,8 @@ def _detect_features(
             features.add(Feature.SOFTIRQ)
     elif not has_own_era and not {"INIT", "TRACE_PC", "TRACE_CMP"}.isdisjoint(modes):
         features.add(Feature.COMPARISONS)
-    # The word has flags since Linux kernel commit 0ed557aa8139 ("sched/core / kcov: avoid kcov_area
-    # during task switch") (in v4.18); before, it is an enumeration.
-    member = find_member(target, TASK, field_paths(TASK, "kcov_mode"))
-    is_word = member is not None and not member.type_name.startswith("enum")
     may_compare = Feature.COMPARISONS in features or not modes
-    if has_remote or (is_word and may_compare and not has_own_era):
+    if has_remote or (may_compare and not has_own_era and _has_flags_in_mode(target)):
         features.add(Feature.CTXSW_FLAG)
     if Feature.SOFTIRQ in features:
         # Group B: the place of an interrupted session.
@@ -425,6 +421,16 @@ def _detect_features(
         if has_two or Feature.SAVED_IN_TASK in features:
             features.add(Feature.AREA_LISTS)
     return features
+
+
+def _has_flags_in_mode(target: Target) -> bool:
+    """Return whether a task's ``kcov_mode`` is a word, which has flags.
+
+    It is an enumeration before Linux kernel commit 0ed557aa8139 ("sched/core / kcov: avoid
+    kcov_area during task switch") (in v4.18).
+    """
+    member = find_member(target, TASK, field_paths(TASK, "kcov_mode"))
+    return member is not None and not member.type_name.startswith("enum")
 
 
 def _find_era(target: Target, features: Collection[Feature], modes: Collection[str]) -> str:
