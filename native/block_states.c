@@ -28,10 +28,14 @@ enum {
 	SEEN_OTHER_BEGINNING = 64, /* or in code that was not. */
 };
 
+/* What the blocks say that have code of a line, and how many records they have at most. */
+struct seen {
+	uint64_t hits;
+	uint8_t flags;
+};
+
 struct line {
-	uint64_t hits, call_hits;
-	uint8_t seen;
-	uint8_t called; /* What the blocks are that were inlined at it. */
+	struct seen own, called; /* Of its own code, and of what was inlined at it. */
 };
 
 struct file {
@@ -1301,7 +1305,7 @@ static void find_states(struct kcovdbg_states *states, uint32_t function)
 
 static bool has_code(const struct line *line)
 {
-	return (line->seen | line->called) & SEEN_CODE;
+	return (line->own.flags | line->called.flags) & SEEN_CODE;
 }
 
 /* The line if a wanted function has code of it, NULL if none has. */
@@ -1384,12 +1388,24 @@ static struct seen_block see_block(const struct kcovdbg_states *states, size_t b
 	return one;
 }
 
-/* What a block says of a line whose code begins at an offset. */
-static uint8_t seen_at(const struct seen_block *one, uint32_t offset)
+/*
+ * Add what a block says of a line. word: with KCOVDBG_ROW_STATEMENT if a statement of the line begins there, and with KCOVDBG_ROW_CODE if it has
+ * code, from an offset on.
+ */
+static void see_code(struct seen *seen, const struct seen_block *one, uint32_t word, uint32_t offset)
 {
-	if (offset ? one->is_replaced : one->is_begun)
-		return SEEN_UNKNOWN;
-	return one->seen;
+	bool is_lost = one->is_replaced && offset;
+
+	if (word & KCOVDBG_ROW_STATEMENT && !is_lost)
+		seen->flags |= one->begins;
+	if (!(word & KCOVDBG_ROW_CODE))
+		return;
+	if (is_lost || (one->is_begun && !offset))
+		seen->flags |= SEEN_UNKNOWN;
+	else
+		seen->flags |= one->seen;
+	if (!is_lost && one->hits > seen->hits)
+		seen->hits = one->hits;
 }
 
 /* The line, if anything is to be said of it; NULL if not, or when out of memory. */
@@ -1411,31 +1427,19 @@ static void add_lines(struct kcovdbg_states *states)
 
 		for (i = block ? f->line_ends[block - 1] : 0; i < f->line_ends[block]; i++) {
 			struct line *line = wanted_line(states, f->line_files[i], f->lines[i] & KCOVDBG_MAX_LINE);
-			bool is_unknown = one.is_replaced && f->line_offsets[i];
 
 			if (!line)
 				continue;
-			if (f->lines[i] & KCOVDBG_ROW_STATEMENT && !is_unknown)
-				line->seen |= one.begins;
-			if (!(f->lines[i] & KCOVDBG_ROW_CODE))
-				continue;
-			states->totals.lines += !has_code(line);
-			line->seen |= seen_at(&one, f->line_offsets[i]);
-			if (!is_unknown && one.hits > line->hits)
-				line->hits = one.hits;
+			states->totals.lines += f->lines[i] & KCOVDBG_ROW_CODE && !has_code(line);
+			see_code(&line->own, &one, f->lines[i], f->line_offsets[i]);
 		}
 		for (i = block ? f->call_ends[block - 1] : 0; i < f->call_ends[block]; i++) {
 			struct line *line = wanted_line(states, f->call_files[i], f->calls[i] & KCOVDBG_MAX_LINE);
-			bool is_unknown = one.is_replaced && f->call_offsets[i];
 
 			if (!line)
 				continue;
-			if (f->calls[i] & KCOVDBG_ROW_STATEMENT && !is_unknown)
-				line->called |= one.begins;
 			states->totals.lines += !has_code(line);
-			line->called |= seen_at(&one, f->call_offsets[i]);
-			if (one.hits > line->call_hits)
-				line->call_hits = one.hits;
+			see_code(&line->called, &one, f->calls[i] | KCOVDBG_ROW_CODE, f->call_offsets[i]);
 		}
 	}
 }
@@ -1571,16 +1575,16 @@ static bool is_moved(uint8_t seen)
 /* Whether a line's own code says that it was executed. */
 static bool is_own(const struct line *line)
 {
-	return line->seen & SEEN_EXECUTED && !is_moved(line->seen);
+	return line->own.flags & SEEN_EXECUTED && !is_moved(line->own.flags);
 }
 
 /* The state of a line: of its own code, and where that was not executed, was moved, or is none, of what was inlined at it as well. */
 static uint8_t state_of(const struct line *line)
 {
-	uint8_t seen = line->seen;
+	uint8_t seen = line->own.flags;
 
 	if (!is_own(line))
-		seen |= line->called;
+		seen |= line->called.flags;
 	if (is_moved(seen))
 		return KCOVDBG_LINE_MOVED;
 	if (seen & SEEN_EXECUTED)
@@ -1842,7 +1846,7 @@ void kcovdbg_states_lines(const struct kcovdbg_states *states, uint32_t *files, 
 			files[at] = file;
 			lines[at] = line;
 			line_states[at] = state_of(found);
-			hits[at++] = is_own(found) || !found->call_hits ? found->hits : found->call_hits;
+			hits[at++] = is_own(found) || !found->called.hits ? found->own.hits : found->called.hits;
 		}
 }
 
