@@ -3,18 +3,17 @@
 addr2line finds it by what is inlined inside of it.
 """
 
-import subprocess
 from array import array
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.symbols.blocks import order_rows
 from kcovdbg.symbols.dwarf_reader import DwarfReader
 from kcovdbg.symbols.symbolizer import Symbolizer, find_image_text
+from tests.support.inlined_code import BASE, link_image, list_chain
 
-BASE = 0x10000
 # outer() is inlined into function() at line 30, and inner() into outer() at line 20; inner()'s code
 # is at BASE + 2.
-SOURCE = """
+CODE = """
     .file 1 "file.c"
     .text
     .globl _start
@@ -25,23 +24,9 @@ _start:
     .loc 1 30 1
     nop; nop
 end:
-    .section .debug_ranges,"",@progbits
-    .quad 0, 0, 2, 4, 0, 0
-    .section .debug_abbrev,"",@progbits
-    .byte 1, 0x11, 1, 0x03, 0x08, 0x13, 0x0b, 0x10, 0x17, 0x11, 0x01, 0x12, 0x07, 0, 0
-    .byte 2, 0x2e, 0, 0x03, 0x08, 0x20, 0x0b, 0, 0
-    .byte 3, 0x2e, 1, 0x03, 0x08, 0x11, 0x01, 0x12, 0x07, 0, 0
-    .byte 4, 0x1d, 1, 0x31, 0x13, 0x55, 0x17, 0x58, 0x0b, 0x59, 0x0b, 0, 0
-    .byte 5, 0x1d, 0, 0x31, 0x13, 0x11, 0x01, 0x12, 0x07, 0x58, 0x0b, 0x59, 0x0b, 0, 0
-    .byte 0
-    .section .debug_line,"",@progbits
-    .section .debug_info,"",@progbits
-unit:
-    .long unit_end - unit - 4
-    .short 4
-    .long 0
-    .byte 8
-    .byte 1; .string "file.c"; .byte 12; .long .debug_line; .quad _start; .quad end - _start
+"""
+RANGES = "    .quad 0, 0, 2, 4, 0, 0\n"
+ENTRIES = """
 outer:
     .byte 2; .string "outer"; .byte 1
 inner:
@@ -50,18 +35,12 @@ inner:
     .byte 4; .long outer - unit; .long 0; .byte 1, 30
     .byte 5; .long inner - unit; .quad _start + 2; .quad 2; .byte 1, 20
     .byte 0, 0, 0
-unit_end:
 """
 
 
 def test_code_in_a_function_without_ranges(tmp_path):
-    source, image = tmp_path / "code.s", tmp_path / "image"
-    source.write_text(SOURCE)
-    place = f"-Wl,-Ttext={BASE:#x},--build-id"
-    subprocess.run(["gcc", "-nostdlib", "-static", place, source, "-o", image], check=True)
-    command = ["addr2line", "-i", "-f", "-e", image, hex(BASE + 2)]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    names = shown[::2]
+    image = link_image(tmp_path, code=CODE, ranges=RANGES, entries=ENTRIES)
+    names = [name for name, _ in list_chain(image, BASE + 2)]
     assert names == ["inner", "outer", "function"]
     with ElfFile(image) as elf:
         reader = DwarfReader(elf)
