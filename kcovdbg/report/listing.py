@@ -30,7 +30,7 @@ from kcovdbg.console.renderable import Fragment
 from kcovdbg.console.text import TAB, escape, escape_all, find_hunks, highlight
 from kcovdbg.model.kcov import amount_text
 from kcovdbg.records.coverage import FileCoverage
-from kcovdbg.records.line_states import LineState
+from kcovdbg.records.line_states import LineState, flag_states
 from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.records.pc_shares import Share
 
@@ -63,10 +63,8 @@ _KIND_OF: Final = {
     LineState.NOT_INSTRUMENTED: 3,
 }
 # Tables for bytes.translate(): a LineState -> the index of its mark, and whether it was executed.
-_KIND_TABLE: Final = bytes(_KIND_OF.get(LineState(state), 4) for state in LineState).ljust(
-    256, b"\0"
-)
-_EXECUTED_TABLE: Final = bytes(state.was_executed for state in LineState).ljust(256, b"\0")
+_KIND_TABLE: Final = bytes(_KIND_OF.get(state, 4) for state in LineState).ljust(256, b"\0")
+_EXECUTED_TABLE: Final = flag_states(lambda state: state.was_executed)
 # For two traces, a kind becomes 0 for executed, 1 for not executed, or 2 for unknown. The index of
 # a line's mark is three times the left number plus the right one.
 _RIGHT_TABLE: Final = bytes((0, 0, 1, 2, 2)).ljust(256, b"\0")

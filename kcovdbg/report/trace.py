@@ -36,7 +36,6 @@ from kcovdbg.records.native_loops import Numbering, flatten_chains
 from kcovdbg.records.pc_counts import PcCounts, as_counts, make_numbering, pc_sequence
 from kcovdbg.records.pc_locations import UNKNOWN, LocationCache, low_halves
 from kcovdbg.report.listing import chunk_lines
-from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.symbols.table_rows import INVERTED, gather
 
 _MAX_RECORDS: Final = 1 << 20
@@ -57,11 +56,6 @@ class CountedTrace(NamedTuple):
     def counts(self) -> PcCounts:
         """Records of each PC."""
         return as_counts(self.records.counts)
-
-    @property
-    def kinds(self) -> frozenset[PointKind]:
-        """The kinds of points that can be in it."""
-        return recorded_kinds(self.buffer.encoding.codec)
 
 
 def records_markup(
