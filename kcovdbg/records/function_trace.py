@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from configparser import ConfigParser
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib.resources import files
 from itertools import groupby
 from typing import Final, NamedTuple
 
 from kcovdbg.model.location import Frame
+from kcovdbg.package_tables import read_tables
 from kcovdbg.records.located_records import matches_path
 
 # Longest loop body in functions: longer ones are rare, and each further function adds the same cost
@@ -281,8 +280,7 @@ class FunctionClass(NamedTuple):
 
 
 def _read_classes() -> tuple[FunctionClass, ...]:
-    tables = ConfigParser(interpolation=None)
-    tables.read_string(files(__package__).joinpath("function_classes.ini").read_text("utf-8"))
+    tables = read_tables(__package__, "function_classes.ini")
     classes = []
     for name in tables.sections():
         table = tables[name]

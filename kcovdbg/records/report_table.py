@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from configparser import ConfigParser
 from enum import Enum
 from functools import cache
-from importlib.resources import files
 from typing import Final
+
+from kcovdbg.package_tables import read_tables
 
 
 class CrashRole(Enum):
@@ -33,13 +33,7 @@ class CrashRole(Enum):
     INTERRUPTED = "is passed over where an interrupt found the CPU in it"
 
 
-def _read_tables() -> ConfigParser:
-    tables = ConfigParser(interpolation=None)
-    tables.read_string(files(__package__).joinpath("crash_reports.ini").read_text("utf-8"))
-    return tables
-
-
-_TABLES: Final = _read_tables()
+_TABLES: Final = read_tables(__package__, "crash_reports.ini")
 
 
 def _entries(key: str) -> Iterator[str]:

@@ -28,7 +28,7 @@ TOOLS = tuple(
 )
 LAYERS = (
     ("kcovdbg", "kcovdbg.errors"),
-    ("kcovdbg.limits", "kcovdbg.user_folder"),
+    ("kcovdbg.limits", "kcovdbg.package_tables", "kcovdbg.user_folder"),
     ("kcovdbg.child_process",),
     ("kcovdbg.compiled_module",),
     ("kcovdbg.input_file", "kcovdbg.output_file"),
