@@ -78,8 +78,7 @@ def find_image_coverage(
         )
     if module_pcs:
         remarks.append(f"{module_pcs} PCs are in modules, of which there are executed lines alone")
-    points = context.kernel.points
-    remarks += points.explain_modules(points.find_outside([trace]))
+    remarks += context.kernel.points.explain_modules([trace])
     others -= module_pcs
     if others > 0:
         what = "in no function" if is_exact else "no coverage points, as after tail calls"

@@ -134,9 +134,8 @@ def diff_lines(
     remarks = [*builds.remarks]
     for runs in sides:
         for counted in runs():
-            outside = kernel.points.find_outside([counted.trace])
-            remarks += kernel.points.explain_modules(outside)
-            for table in kernel.points.find_module_tables(outside):
+            remarks += kernel.points.explain_modules([counted.trace])
+            for table in kernel.points.find_module_tables([counted.trace]):
                 if table not in codes:
                     codes[table] = ExecutedCode(make_finder(table), table, is_module=True)
             for code in codes.values():

@@ -515,7 +515,7 @@ def _count_hits(context: Context, whats: Sequence[str], points: Sequence[int]) -
         is_incomplete = is_incomplete or buffer.is_incomplete
         trace = buffer.trace
         if trace.quality & Quality.EXACT:
-            for table in (find_point_table(context), *find_modules(trace.counts)):
+            for table in (find_point_table(context), *find_modules([trace])):
                 counts.update(_count_by_blocks(table, trace, points))
             is_incomplete = is_incomplete or not trace.quality & Quality.COMPLETE
         else:

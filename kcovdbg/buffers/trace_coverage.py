@@ -170,7 +170,7 @@ class LineFinder:
             starts = self._table.definition_lines()
         joined: list[list[FileCoverage]] = []
         all_remarks = []
-        about_modules = self._points.explain_modules(self._points.find_outside(traces))
+        about_modules = self._points.explain_modules(traces)
         for trace in traces:
             points, remarks = self._find_points(trace, place, files, has_unexecuted)
             remarks += about_modules
@@ -207,7 +207,7 @@ class LineFinder:
         if self._finder is None:
             return []
         codes = [ExecutedCode(self._finder, self._table, is_whole=is_whole)]
-        modules = self._points.find_module_tables(self._points.find_outside(traces))
+        modules = self._points.find_module_tables(traces)
         codes += (ExecutedCode(make_finder(table), table, is_module=True) for table in modules)
         for code in codes:
             for trace in traces:

@@ -137,15 +137,15 @@ class KernelPoints:
             return {}
         return self._code.lines.find_points()
 
-    def find_modules(self, pcs: Iterable[int] | None = None) -> Iterator[ModuleCode]:
+    def find_modules(self, traces: Iterable[TraceRecords] | None = None) -> Iterator[ModuleCode]:
         """Yield loaded modules, each with its table if the user named its file with debug info.
 
-        :param pcs: yield only modules that have one of these PCs; None for all modules.
+        :param traces: yield only modules in which one of these has records; None for all modules.
         """
         files, modules = self._code.module_files, self._code.modules or ()
-        if pcs is not None:
+        if traces is not None:
             of_modules = ModuleMap(modules)
-            places = filter(None, map(of_modules.find, pcs))
+            places = filter(None, map(of_modules.find, self._find_outside(traces)))
             modules = tuple(dict.fromkeys(module for module, _, _ in places))
         for module in modules:
             if module not in self._module_codes:
@@ -153,15 +153,17 @@ class KernelPoints:
                 self._module_codes[module] = _read_module(module, path)
             yield self._module_codes[module]
 
-    def find_module_tables(self, pcs: Iterable[int] | None = None) -> list[LocationTable]:
+    def find_module_tables(
+        self, traces: Iterable[TraceRecords] | None = None
+    ) -> list[LocationTable]:
         """Return the tables of loaded modules.
 
-        :param pcs: as of :meth:`find_modules`.
+        :param traces: as for :meth:`find_modules`.
         """
-        tables = (one.table for one in self.find_modules(pcs))
+        tables = (one.table for one in self.find_modules(traces))
         return [table for table in tables if table is not None]
 
-    def find_outside(self, traces: Iterable[TraceRecords]) -> Collection[int]:
+    def _find_outside(self, traces: Iterable[TraceRecords]) -> Collection[int]:
         """Return the PCs of traces that are outside of the image."""
         table = self._names.table
         texts = () if table is None else table.text_ranges()
@@ -179,13 +181,11 @@ class KernelPoints:
             return True
         return any(one.table is None for one in self._module_codes.values())
 
-    def explain_modules(self, pcs: Iterable[int]) -> list[str]:
-        """Return a line for each module without a table: of its lines, only those with records are
-        known.
-
-        :param pcs: recorded PCs; modules without one of them are left out.
+    def explain_modules(self, traces: Iterable[TraceRecords]) -> list[str]:
+        """Return a line for each module in which traces have records and that has no table: only
+        its lines with records are known.
         """
-        lacking = [one for one in self.find_modules(pcs) if one.table is None]
+        lacking = [one for one in self.find_modules(traces) if one.table is None]
         remarks = [
             f"module {one.module.name}: only its lines with records are known: {one.problem}"
             for one in lacking[:_NAMED]

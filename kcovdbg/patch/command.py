@@ -161,8 +161,7 @@ def _run(context: Context, args: Namespace) -> Lines:
     context.status = _find_status(count_states(rows))
     remarks = [*context.kernel.names.remarks, *skipped]
     remarks += _trace_remarks(traces)
-    outside = points.find_outside(one.records for one in traces)
-    remarks += points.explain_modules(outside)
+    remarks += points.explain_modules([one.records for one in traces])
     for buffer in buffers[:_NAMED]:
         remarks += name_remarks(buffer.name, dict.fromkeys(buffer.remarks))
     remarks += _compare_remarks(files)

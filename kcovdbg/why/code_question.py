@@ -5,7 +5,7 @@ modules, and returns the answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.console.context import Context
@@ -156,13 +156,13 @@ def _explain(context: Context, question: CodeName, traces: _Traces) -> Explained
     text, merged = question.text, traces.merged
     image = find_point_table(context)
     points = context.kernel.points
-    outside = points.find_outside([] if merged is None else [merged])
-    remarks = points.explain_modules(outside)
+    recorded = [] if merged is None else [merged]
+    remarks = points.explain_modules(recorded)
     # All modules matter, or of very many those with records.
-    wanted: Collection[int] | None = None
+    wanted: Sequence[TraceRecords] | None = None
     has_many = len(context.kernel.code.module_files) > _MOST_MODULES
     if has_many and not question.is_all and _has_code(image, question):
-        wanted = outside
+        wanted = recorded
     tables = (image, *points.find_module_tables(wanted))
     if question.is_function and not any(_has_code(table, question) for table in tables):
         return _explain_by_points(context, text, merged, remarks)
