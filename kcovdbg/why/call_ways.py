@@ -17,7 +17,7 @@ from kcovdbg.records.line_states import BlockState, CodeBlock, FunctionBlocks, T
 from kcovdbg.symbols.blocks import BlockFlag
 from kcovdbg.symbols.call_graph import CallSite
 from kcovdbg.why.dominators import DominatorTree
-from kcovdbg.why.joined_code import AnyFinder, AnyGraph
+from kcovdbg.why.joined_code import WholeCode
 
 # Ways whose guards are looked at, the nearest first. Helpers such as allocators have hundreds.
 _MOST_WAYS: Final = 32
@@ -79,17 +79,15 @@ class Ways(NamedTuple):
 class WayFinder:
     """Finds the ways to code, and which blocks ran.
 
-    :param graph: of the kernel.
-    :param finder: of the same kernel.
+    :param code: of the kernel.
     :param trace: what ran.
     """
 
-    def __init__(self, graph: AnyGraph, finder: AnyFinder, trace: TraceRecords) -> None:
-        self._graph = graph
-        self._finder = finder
+    def __init__(self, code: WholeCode, trace: TraceRecords) -> None:
+        self._code = code
         self._trace = trace
         self.executed: Final = frozenset(
-            finder.find_executed(pc for pc, count in trace.counts.items() if count)
+            code.find_executed(pc for pc, count in trace.counts.items() if count)
         )
         self._known: dict[int, FunctionBlocks] = {}
         self._found: dict[int, Ways] = {}
@@ -97,7 +95,7 @@ class WayFinder:
     def find_blocks(self, function: int) -> FunctionBlocks:
         """Return the blocks of a function with their states."""
         if function not in self._known:
-            self._known[function] = self._finder.find_blocks(self._trace, function)
+            self._known[function] = self._code.find_blocks(self._trace, function)
         return self._known[function]
 
     def find_ways(self, target: int) -> Ways:
@@ -107,19 +105,19 @@ class WayFinder:
         return self._found[target]
 
     def _find_ways(self, target: int) -> Ways:
-        graph, executed = self._graph, self.executed
+        code, executed = self._code, self.executed
         next_function: dict[int, int | None] = {target: None}
         found: list[tuple[int, CallSite | None]] = []
         pointed: list[int] = []
         todo = deque([target])
         while todo:
             function = todo.popleft()
-            if function in graph.system_calls:
+            if function in code.system_calls:
                 found.append((function, None))
                 continue
-            if graph.has_pointers(function):
+            if code.has_pointers(function):
                 pointed.append(function)
-            for site in graph.find_callers(function):
+            for site in code.find_callers(function):
                 if site.caller in executed:
                     found.append((function, site))
                 elif site.caller not in next_function and len(next_function) < _MOST_FUNCTIONS:
@@ -176,14 +174,14 @@ class WayFinder:
         return self._search_path(target, self.executed) or self._search_path(target, None)
 
     def _search_path(self, target: int, functions: Collection[int] | None) -> Sequence[int]:
-        graph = self._graph
+        code = self._code
         next_function: dict[int, int | None] = {target: None}
         todo = deque([target])
         while todo:
             function = todo.popleft()
-            if function in graph.system_calls:
+            if function in code.system_calls:
                 return _follow(next_function, function)
-            for site in graph.find_callers(function):
+            for site in code.find_callers(function):
                 if site.caller not in next_function and (
                     functions is None or site.caller in functions
                 ):
@@ -196,7 +194,7 @@ class WayFinder:
         found = dict.fromkeys(targets)
         todo = deque(found)
         while todo and len(found) < _MOST_CALLERS:
-            for site in self._graph.find_callers(todo.popleft()):
+            for site in self._code.find_callers(todo.popleft()):
                 if site.caller not in found:
                     found[site.caller] = None
                     todo.append(site.caller)

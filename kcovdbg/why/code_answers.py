@@ -71,10 +71,9 @@ class CodeQuestion:
     ) -> None:
         self._context = context
         self._code = code
-        self._table, self._graph, self._finder = code
         self._trace = traces
         self._trace_notes = tuple(trace_notes)
-        self._ways = WayFinder(code.graph, code.finder, traces or NO_RECORDS)
+        self._ways = WayFinder(code, traces or NO_RECORDS)
         self._comparisons = comparisons
 
     def explain(self, subject: CodeSubject) -> Iterator[Answer]:
@@ -135,8 +134,8 @@ class CodeQuestion:
         if subject.function is None:
             return {}
         if self._trace is None:
-            return {"points": len(self._table.find(PCS, function=subject.function))}
-        points = self._table.find(self._trace.kinds, function=subject.function)
+            return {"points": len(self._code.find_points(PCS, function=subject.function))}
+        points = self._code.find_points(self._trace.kinds, function=subject.function)
         return {"points": len(points), "covered": count_covered(points, self._trace)}
 
     def rank_uncovered(self, pattern: str) -> Sequence[UncoveredCode]:
@@ -147,12 +146,11 @@ class CodeQuestion:
         :raises KcovdbgError: when the kernel has no such file.
         """
         assert self._trace is not None
-        blocks = self._table.blocks
-        assert blocks is not None
-        files = [file for file in blocks.files if matches_path(pattern, file)]
+        known = self._code.files()
+        files = [file for file in known if matches_path(pattern, file)]
         if not files:
             lacks_modules = self._context.kernel.points.lacks_modules
-            raise unknown_file(blocks.files, pattern, lacks_modules=lacks_modules)
+            raise unknown_file(known, pattern, lacks_modules=lacks_modules)
         return list(UncoveredRanking(self._code, self._trace).rank(files))
 
     def explain_uncovered(self, code: UncoveredCode) -> Answer:
@@ -191,7 +189,7 @@ class CodeQuestion:
         return bool(self._ways.find_blocks(function).flags & FunctionFlag.INSTRUMENTED)
 
     def _name(self, function: int) -> str:
-        return strip_clone_suffix(self._graph.name(function))
+        return strip_clone_suffix(self._code.name(function))
 
     # Whether it ran.
 
@@ -217,7 +215,7 @@ class CodeQuestion:
 
     def _judge_line(self, line: tuple[str, int], functions: Sequence[int]) -> _State:
         assert self._trace is not None
-        found = self._finder.find_lines(self._trace, functions, files={line[0]})
+        found = self._code.find_lines(self._trace, functions, files={line[0]})
         states = [one.state for one in found.get(line[0], ()) if one.line == line[1]]
         state = states[0] if states else LineState.UNDECIDED
         if state.was_executed:
@@ -438,7 +436,7 @@ class CodeQuestion:
         return list(found)
 
     def _name_pointers(self, function: int) -> Sequence[str]:
-        places = self._graph.find_pointers(function)
+        places = self._code.find_pointers(function)
         return list(
             dict.fromkeys(self._name_pointer(place.address, place.function) for place in places)
         )
@@ -446,7 +444,7 @@ class CodeQuestion:
     def _name_pointer(self, address: int, function: int | None) -> str:
         if function is not None:
             return f"the code of {self._name(function)}() at {self._place(address)}"
-        symbol = self._graph.data_at(address)
+        symbol = self._code.data_at(address)
         if symbol is None:
             return f"data at {address:#x}"
         offset = self._context.target.kaslr_offset
@@ -457,7 +455,7 @@ class CodeQuestion:
 
     @cached_property
     def _units(self) -> Collection[str]:
-        return self._table.units()
+        return self._code.units()
 
     def _explain_origins(self, subject: CodeSubject) -> Iterator[Answer]:
         """Yield what leads to code that no system call leads to by direct calls: sections of remote
@@ -493,7 +491,7 @@ class CodeQuestion:
                 {"function": interrupts[0]},
             )
         elif not leading and not any(
-            self._graph.has_pointers(function) for function in subject.functions
+            self._code.has_pointers(function) for function in subject.functions
         ):
             answer = f"no system call leads to {subject.name} by direct calls alone"
             yield Answer(
@@ -514,7 +512,7 @@ class CodeQuestion:
         return self._locate(block.address, block.address + block.size)
 
     def _locate(self, address: int, end: int) -> CodePlace:
-        function = self._graph.function_at(address)
+        function = self._code.function_at(address)
         name = "" if function is None else self._name(function)
         symbolizer = self._context.kernel.names.symbolizer
         # A PC is a return address: it is looked up at the byte before.

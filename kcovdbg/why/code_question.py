@@ -28,7 +28,7 @@ from kcovdbg.why.code_answers import CodeQuestion
 from kcovdbg.why.code_name import LINE, CodeName
 from kcovdbg.why.code_subject import SubjectFinder
 from kcovdbg.why.function_answers import explain_function
-from kcovdbg.why.joined_code import CodePart, WholeCode, join_parts
+from kcovdbg.why.joined_code import CodePart, WholeCode
 from kcovdbg.why.missing_coverage import Answer
 from kcovdbg.why.uncovered_code import UncoveredCode
 
@@ -144,7 +144,7 @@ def _join(context: Context, image: LocationTable, modules: Iterable[ModuleCode])
                 "the location table is of other code than the kernel image",
                 hint="symbols build makes it anew",
             )
-    return join_parts(parts[0], parts[1:])
+    return WholeCode(parts)
 
 
 def _explain(context: Context, question: CodeName, traces: _Traces) -> ExplainedCode:

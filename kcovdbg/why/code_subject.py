@@ -18,7 +18,7 @@ from kcovdbg.records.line_states import Quality, TraceRecords
 from kcovdbg.records.located_records import ASSEMBLY, is_file_name, matches_path
 from kcovdbg.symbols.build_option import BuildOptions
 from kcovdbg.why.code_name import LINE
-from kcovdbg.why.joined_code import JoinedTable, WholeCode
+from kcovdbg.why.joined_code import WholeCode
 
 NO_RECORDS: Final = TraceRecords({}, Quality(0), frozenset())
 # Limit for functions of a file whose blocks are searched for a line.
@@ -63,8 +63,7 @@ class SubjectFinder:
 
     def __init__(self, context: Context, code: WholeCode) -> None:
         self._context = context
-        self._table = code.table
-        self._finder = code.finder
+        self._code = code
 
     def find(self, text: str, pc: int | None) -> CodeSubject:
         """Return the code that a text names.
@@ -77,7 +76,7 @@ class SubjectFinder:
             return self._find_line(match["file"], int(match["line"]))
         if pc is not None:
             # A PC is a return address: the byte before is in the block.
-            number = self._finder.find_function(pc - 1)
+            number = self._code.function_at(pc - 1)
             if number is None:
                 raise KcovdbgError(
                     f"{text}: in no function of this kernel's image",
@@ -88,11 +87,11 @@ class SubjectFinder:
 
     def _find_function(self, name: str) -> CodeSubject:
         check_code([self._context.names], [name])
-        symbols = self._table.functions_named(name)
+        symbols = self._code.functions_named(name)
         own = self._numbers(symbol.address for symbol in symbols)
         # Inlined where it is called.
-        places = [point - 1 for point in self._table.find(function=name)]
-        inlined = [place for place in places if self._finder.find_function(place) not in own]
+        places = [point - 1 for point in self._code.find_points(function=name)]
+        inlined = [place for place in places if self._code.function_at(place) not in own]
         numbers = (*own, *self._numbers(iter(inlined)))
         if not numbers:
             raise KcovdbgError(
@@ -102,14 +101,13 @@ class SubjectFinder:
         return CodeSubject(f"{name}()", numbers, None, sorted(inlined), function=name)
 
     def _numbers(self, addresses: Iterator[int]) -> tuple[int, ...]:
-        found = (self._finder.find_function(address) for address in addresses)
+        found = (self._code.function_at(address) for address in addresses)
         return tuple(dict.fromkeys(number for number in found if number is not None))
 
     def _find_line(self, pattern: str, line: int) -> CodeSubject:
-        blocks = self._table.blocks
-        assert blocks is not None
         pattern = self._name_in_tree(pattern)
-        files = [file for file in blocks.files if matches_path(pattern, file)]
+        known = self._code.files()
+        files = [file for file in known if matches_path(pattern, file)]
         exact = [file for file in files if file.removeprefix("./") == pattern]
         if exact:
             files = exact
@@ -117,7 +115,7 @@ class SubjectFinder:
             lack = self._explain_not_built(pattern)
             if lack is None:
                 lacks_modules = self._context.kernel.points.lacks_modules
-                raise unknown_file(blocks.files, pattern, lacks_modules=lacks_modules)
+                raise unknown_file(known, pattern, lacks_modules=lacks_modules)
             return CodeSubject(f"{pattern}:{line}", (), (pattern, line), lack=lack)
         if len(files) > 1:
             raise KcovdbgError(
@@ -128,9 +126,7 @@ class SubjectFinder:
         functions = tuple(self._find_functions_with(place))
         if not functions and place[0].endswith(ASSEMBLY):
             return CodeSubject(name, (), place, is_assembly=True)
-        lack = ""
-        if not functions and isinstance(self._table, JoinedTable):
-            lack = self._table.explain_lack(place[0])
+        lack = "" if functions else self._code.explain_lack(place[0])
         return CodeSubject(name, functions, place, lack=lack)
 
     def _name_in_tree(self, path: str) -> str:
@@ -157,20 +153,18 @@ class SubjectFinder:
     def _find_functions_with(self, place: tuple[str, int]) -> Iterator[int]:
         """Yield the functions that have code of a line."""
         file, line = place
-        points = self._table.find(files=[file])
-        rows = self._table.get_rows(points)
         near: list[int] = []
         others: list[int] = []
-        for point, row in zip(points, rows, strict=True):
-            has_line = row is not None and any(
+        for point, frames in self._code.find_located_points(file):
+            has_line = any(
                 frame.line == line and frame.file is not None and is_file_name(frame.file)
-                for frame in row[1]
+                for frame in frames
             )
             addresses = near if has_line else others
             addresses.append(point - 1)
-        units = (symbol.address for symbol in self._table.functions() if symbol.unit == file)
+        units = (symbol.address for symbol in self._code.functions() if symbol.unit == file)
         numbers = self._numbers(iter((*near, *units, *others)))
         for number in numbers[:_MOST_FUNCTIONS]:
-            found = self._finder.find_blocks(NO_RECORDS, number)
+            found = self._code.find_blocks(NO_RECORDS, number)
             if any(place in block.lines or place in block.calls for block in found.blocks):
                 yield number

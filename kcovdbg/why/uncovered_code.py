@@ -66,9 +66,9 @@ class UncoveredRanking:
     """
 
     def __init__(self, code: WholeCode, trace: TraceRecords) -> None:
-        self._table, self._graph, self._finder = code
+        self._code = code
         self._trace = trace
-        self._ways = WayFinder(code.graph, code.finder, trace)
+        self._ways = WayFinder(code, trace)
         self._tree = DominatorTree[_Node](_START, self._link())
 
     def find_lines_behind(
@@ -79,7 +79,7 @@ class UncoveredRanking:
         :param files: as in debug info.
         :param functions: those that :meth:`find_functions` finds.
         """
-        found = self._finder.find_lines(self._trace, None, files=files)
+        found = self._code.find_lines(self._trace, None, files=files)
         uncovered: set[_Line] = set()
         for file, rows in found.items():
             for row in rows:
@@ -123,11 +123,11 @@ class UncoveredRanking:
             return Obstacle.SEVERAL
         if isinstance(node, BlockNode):
             return Obstacle.BRANCH
-        if node in self._graph.system_calls:
+        if node in self._code.system_calls:
             return Obstacle.SYSTEM_CALL
-        if self._graph.has_pointers(node):
+        if self._code.has_pointers(node):
             return Obstacle.POINTER
-        has_callers = any(True for _ in self._graph.find_callers(node))
+        has_callers = any(True for _ in self._code.find_callers(node))
         return Obstacle.SEVERAL if has_callers else Obstacle.NOTHING
 
     def _count_topmost(self, functions: Iterable[int]) -> Counter[_Node]:
@@ -137,14 +137,14 @@ class UncoveredRanking:
 
     def find_functions(self, files: Collection[str]) -> Collection[int]:
         """Return the functions that did not run and have code of some files."""
-        places = [point - 1 for point in self._table.find(files=files)]
+        places = [point - 1 for point in self._code.find_points(files=files)]
         plain = {file.removeprefix("./") for file in files}
         places += [
             symbol.address
-            for symbol in self._table.functions()
+            for symbol in self._code.functions()
             if symbol.unit is not None and symbol.unit.removeprefix("./") in plain
         ]
-        found = set(map(self._finder.find_function, places)) - self._ways.executed
+        found = set(map(self._code.function_at, places)) - self._ways.executed
         return {one for one in found if one is not None}
 
     def _list_lines(self, functions: Iterable[int]) -> Iterator[tuple[_Node, Iterable[_Line]]]:
@@ -171,14 +171,14 @@ class UncoveredRanking:
         for function in self._ways.executed:
             for block, to in self._list_edges(function):
                 following[block].append(to)
-        graph = self._graph
-        for function in range(len(graph)):
+        code = self._code
+        for function in range(len(code)):
             if function in self._ways.executed:
                 continue
             callers = [
-                self._node_of(site.caller, site.address) for site in graph.find_callers(function)
+                self._node_of(site.caller, site.address) for site in code.find_callers(function)
             ]
-            is_root = function in graph.system_calls or graph.has_pointers(function)
+            is_root = function in code.system_calls or code.has_pointers(function)
             if is_root or not callers:
                 callers.append(_START)
             for caller in dict.fromkeys(callers):

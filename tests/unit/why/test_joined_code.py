@@ -13,7 +13,7 @@ from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import make_module_table, make_table
 from kcovdbg.why.call_ways import WayFinder
-from kcovdbg.why.joined_code import CodePart, join_parts
+from kcovdbg.why.joined_code import CodePart, WholeCode
 from kcovdbg.why.uncovered_code import Obstacle, UncoveredRanking
 from tests.support.compiled_image import run
 
@@ -84,7 +84,7 @@ def joined(folder):
     with PlacedModule(folder / "module.ko", dict(PLACES)) as elf:
         graph = CallGraph(read_linked(elf, elf.symbols), elf.externals)
     assert graph.fits(table.blocks)
-    return join_parts(image, [CodePart(table, graph, make_finder(table))])
+    return WholeCode([image, CodePart(table, graph, make_finder(table))])
 
 
 def calls_of(graph):
@@ -106,32 +106,32 @@ def calls_of(graph):
 def test_calls_are_those_of_the_linked_code(folder, joined):
     with ElfFile(folder / "linked") as elf:
         linked = CallGraph(read_linked(elf, elf.symbols))
-    found = calls_of(joined.graph)
+    found = calls_of(joined)
     assert found == calls_of(linked)
     assert ("unused", True) in found["exported"][0]
     assert found["by_pointer"][1] == [None]
 
 
 def number_of(code, name):
-    (symbol,) = code.table.functions_named(name)
-    return code.finder.find_function(symbol.address)
+    (symbol,) = code.functions_named(name)
+    return code.function_at(symbol.address)
 
 
 def trace_without(code, text):
     """Return a trace of all points of the module's inner() but those of a line."""
     line = MODULE.splitlines().index(text) + 1
-    points = code.table.find(function="inner")
-    rows = code.table.get_rows(points)
-    own = [pc for pc, (_, frames) in zip(points, rows, strict=True) if frames[0].line != line]
+    points = code.find_points(function="inner")
+    located = dict(code.find_located_points("module.c"))
+    own = [pc for pc in points if located[pc][0].line != line]
     assert 0 < len(own) < len(points)
     return TraceRecords(dict.fromkeys(own, 1), WHOLE, frozenset({PointKind.PC}))
 
 
 def test_a_branch_of_the_module_stands_before_code_of_the_image(joined):
     trace = trace_without(joined, "        return exported(n) + 1;")
-    ways = WayFinder(joined.graph, joined.finder, trace)
+    ways = WayFinder(joined, trace)
     found = ways.find_ways(number_of(joined, "exported")).ways
-    names = [[joined.graph.name(function) for function in way.path] for way in found]
+    names = [[joined.name(function) for function in way.path] for way in found]
     assert ["inner", "exported"] in names
     guard = found[names.index(["inner", "exported"])].guard
     assert [line for _, line in guard.first.lines] == [
@@ -142,13 +142,13 @@ def test_a_branch_of_the_module_stands_before_code_of_the_image(joined):
 def test_lines_and_what_stands_before_them(joined):
     trace = trace_without(joined, "        return exported(n) + 1;")
     functions = [number_of(joined, name) for name in ("inner", "exported")]
-    lines = joined.finder.find_lines(trace, functions)
+    lines = joined.find_lines(trace, functions)
     states = {(file, line.line): line.state for file, rows in lines.items() for line in rows}
     assert states["module.c", 5] is LineState.EXECUTED
     assert states["module.c", 6] is LineState.NOT_EXECUTED
     assert states["kernel.c", 5] is LineState.NOT_INSTRUMENTED
-    assert {*joined.table.blocks.files} >= {"kernel.c", "module.c"}
+    assert {*joined.files()} >= {"kernel.c", "module.c"}
     ranking = UncoveredRanking(joined, trace)
-    ranked = {(one.obstacle, joined.graph.name(one.function)) for one in ranking.rank(["module.c"])}
+    ranked = {(one.obstacle, joined.name(one.function)) for one in ranking.rank(["module.c"])}
     assert (Obstacle.BRANCH, "inner") in ranked
     assert (Obstacle.NOTHING, "unused") in ranked
