@@ -8,7 +8,6 @@ from functools import partial
 from operator import add
 from typing import Final, NamedTuple
 
-from kcovdbg.buffers.trace_coverage import ExecutedCode, find_code_lines
 from kcovdbg.compare.trace_builds import TraceBuilds
 from kcovdbg.console.column import NUMBER, PATH, Column
 from kcovdbg.console.context import Context
@@ -17,13 +16,8 @@ from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.console.text import TAB
 from kcovdbg.inputs.buffer_sources import BufferCounts
 from kcovdbg.inputs.kernel import Kernel
-from kcovdbg.records.line_states import (
-    NO_CODE_LINES,
-    CodeColumns,
-    LineState,
-    flag_states,
-    make_finder,
-)
+from kcovdbg.records.code_states import CodeStates
+from kcovdbg.records.line_states import NO_CODE_LINES, CodeColumns, LineState, flag_states
 from kcovdbg.records.located_records import matches_path
 from kcovdbg.records.run_counts import DiffSide
 
@@ -94,10 +88,10 @@ class _SideStates(NamedTuple):
     """Functions whose records contradict their edges, in all runs."""
 
 
-def _count_runs(codes: Sequence[ExecutedCode], runs: Runs) -> _SideStates:
+def _count_runs(code: CodeStates, functions: Sequence[int], runs: Runs) -> _SideStates:
     """Read the runs of a side.
 
-    :param codes: the image and modules; their lines are the same for each run.
+    :param functions: the functions whose lines are compared; these are the same for each run.
     """
     count = contradictions = 0
     lines = NO_CODE_LINES
@@ -105,7 +99,7 @@ def _count_runs(codes: Sequence[ExecutedCode], runs: Runs) -> _SideStates:
     missed: list[int] = []
     hits: list[int] = []
     for counted in runs():
-        lines, contradicted = find_code_lines(codes, counted.trace)
+        lines, contradicted = code.find_lines(counted.trace, functions)
         if not count:
             executed, missed, hits = ([0] * len(lines.lines) for _ in range(3))
         executed = list(map(add, executed, lines.states.translate(_EXECUTED)))
@@ -127,21 +121,20 @@ def diff_lines(
     :raises CapabilityError: when the blocks of the kernel's code are unknown.
     """
     kernel = builds.kernels[0]
-    image = find_point_table(context, kernel)
-    codes = {image: ExecutedCode(make_finder(image), image)}
-    # Traces are read twice. The first reading collects the functions of all runs, since a run has
-    # states of lines in functions that only other runs executed.
+    tables = {find_point_table(context, kernel): None}
+    # Traces are read twice. The first reading collects the PCs of all runs, since a run has states
+    # of lines in functions that only other runs executed.
+    recorded: set[int] = set()
     remarks = [*builds.remarks]
     for runs in sides:
         for counted in runs():
             remarks += kernel.points.explain_modules([counted.trace])
-            for table in kernel.points.find_module_tables([counted.trace]):
-                if table not in codes:
-                    codes[table] = ExecutedCode(make_finder(table), table, is_module=True)
-            for code in codes.values():
-                code.add(counted.trace)
+            tables |= dict.fromkeys(kernel.points.find_module_tables([counted.trace]))
+            recorded.update(counted.trace.counts)
             remarks += counted.remarks
-    left, right = (_count_runs([*codes.values()], runs) for runs in sides)
+    code = CodeStates([*tables])
+    functions = code.find_executed(recorded)
+    left, right = (_count_runs(code, functions, runs) for runs in sides)
     rows, common, unknown = _find_rows(kernel, left, right, files)
     if unknown:
         remarks.append(f"{unknown} lines are not compared: unknown whether some run executed them")

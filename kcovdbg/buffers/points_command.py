@@ -36,7 +36,8 @@ from kcovdbg.inputs.buffer_sources import (
 from kcovdbg.inputs.code_names import unknown_file, unknown_function
 from kcovdbg.inputs.kernel_points import FunctionPoint
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.records.line_states import SET, BlockState, Quality, TraceRecords, make_finder
+from kcovdbg.records.code_states import CodeStates
+from kcovdbg.records.line_states import SET, BlockState, Quality, TraceRecords
 from kcovdbg.records.located_records import (
     is_file_name,
     matches_file,
@@ -366,21 +367,18 @@ def _make_group_columns(by: str, *, has_trace: bool) -> list[Column]:
 
 
 def _count_by_blocks(
-    table: LocationTable, trace: TraceRecords, points: Iterable[int]
+    code: CodeStates, trace: TraceRecords, points: Iterable[int]
 ) -> dict[int, int]:
     """Return how often the block of each point was executed, by PC.
 
     A block that was executed without a record of its own, as other blocks show, counts once.
-
-    :param table: the table of the image or of a module.
     """
-    finder = make_finder(table)
-    find_blocks = cache(partial(finder.find_blocks, trace))
+    find_blocks = cache(partial(code.find_blocks, trace))
     counts = {}
     for pc in points:
         # In the call.
         address = pc - 1
-        function = finder.find_function(address)
+        function = code.function_at(address)
         if function is None:
             continue
         found = find_blocks(function)
@@ -515,8 +513,8 @@ def _count_hits(context: Context, whats: Sequence[str], points: Sequence[int]) -
         is_incomplete = is_incomplete or buffer.is_incomplete
         trace = buffer.trace
         if trace.quality & Quality.EXACT:
-            for table in (find_point_table(context), *find_modules([trace])):
-                counts.update(_count_by_blocks(table, trace, points))
+            code = CodeStates([find_point_table(context), *find_modules([trace])])
+            counts.update(_count_by_blocks(code, trace, points))
             is_incomplete = is_incomplete or not trace.quality & Quality.COMPLETE
         else:
             counts.update(trace.counts)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final, NamedTuple
 
 from kcovdbg.errors import CapabilityError
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.model.location import Frame
+from kcovdbg.records.code_states import CodeStates
 from kcovdbg.records.coverage import (
     NO_POINT_LINES,
     FileCoverage,
@@ -20,20 +22,7 @@ from kcovdbg.records.coverage import (
     find_lines,
     join_code,
 )
-from kcovdbg.records.line_states import (
-    NO_CODE_LINES,
-    CodeColumns,
-    CodeLine,
-    LineState,
-    Quality,
-    StateColumns,
-    StateFinder,
-    TraceRecords,
-    find_code_columns,
-    join_code_columns,
-    make_finder,
-    select_code_records,
-)
+from kcovdbg.records.line_states import NO_CODE_LINES, CodeLine, LineState, Quality, TraceRecords
 from kcovdbg.records.located_records import is_file_name, matches_function_or_file, matches_path
 from kcovdbg.records.pc_counts import as_counts
 from kcovdbg.symbols.location_table import LocationTable
@@ -74,62 +63,6 @@ class CoveredLines(NamedTuple):
     """The remarks on modules whose lines are missing."""
 
 
-class ExecutedCode:
-    """The functions of the image or of a module that some traces executed.
-
-    :param finder: finds states of its code.
-    :param table: the table of the image or module.
-    :param is_whole: whether lines of all other functions are wanted as well.
-    """
-
-    def __init__(
-        self,
-        finder: StateFinder,
-        table: LocationTable,
-        *,
-        is_module: bool = False,
-        is_whole: bool = False,
-    ) -> None:
-        self._finder = finder
-        self._table = table
-        self._is_module = is_module
-        self._is_whole = is_whole
-        self._functions: set[int] = set()
-
-    def add(self, trace: TraceRecords) -> None:
-        """Add the functions that a trace executed."""
-        self._functions.update(self._finder.find_executed(trace.counts))
-
-    def keep_only(self, name: str) -> None:
-        """Leave out all functions that do not have a name."""
-        symbols = self._table.functions_named(name)
-        self._functions &= {self._finder.find_function(symbol.address) for symbol in symbols}
-
-    def find_columns(self, trace: TraceRecords) -> StateColumns:
-        """Return the lines of these functions with their states by one trace."""
-        if self._is_module:
-            trace = select_code_records(trace, self._table)
-        functions = None if self._is_whole else sorted(self._functions)
-        return self._finder.find_columns(trace, functions)
-
-
-def find_code_lines(
-    codes: Iterable[ExecutedCode], trace: TraceRecords, files: Collection[str] | None = None
-) -> tuple[CodeColumns, int]:
-    """Return the lines of the image and of modules with their states by one trace, and the number
-    of functions whose code its records contradict.
-
-    :param files: names as in debug info; None for all.
-    """
-    lines = NO_CODE_LINES
-    contradictions = 0
-    for code in codes:
-        states = code.find_columns(trace)
-        lines = join_code_columns(lines, find_code_columns(states, files))
-        contradictions += states.contradictions
-    return lines, contradictions
-
-
 class LineFinder:
     """Finds the states of lines by traces of one kernel and its modules.
 
@@ -140,11 +73,10 @@ class LineFinder:
     def __init__(self, kernel: Kernel, find_table: Callable[[], LocationTable]) -> None:
         self._names = kernel.names.locations
         self._points = kernel.points
-        self._finder: StateFinder | None = None
+        self._image: CodeStates | None = None
         self._remarks: tuple[str, ...] = ()
         try:
-            self._table = find_table()
-            self._finder = make_finder(self._table)
+            self._image = CodeStates([find_table()])
         except CapabilityError as error:
             self._remarks = (f"only lines with points are known: {error}",)
 
@@ -164,17 +96,22 @@ class LineFinder:
         :param has_unexecuted: whether lines of all other functions are wanted as well.
         :return: for each trace, all with the same lines.
         """
-        codes = self._find_codes(traces, place, is_whole=has_unexecuted)
+        code = self._join_modules(traces)
+        functions: Collection[int] | None = None
+        if code is not None and not has_unexecuted:
+            functions = _find_functions(code, traces, place)
         starts: Mapping[str, Collection[int]] = {}
-        if codes:
-            starts = self._table.definition_lines()
+        if code is not None:
+            starts = code.tables[0].definition_lines()
         joined: list[list[FileCoverage]] = []
         all_remarks = []
         about_modules = self._points.explain_modules(traces)
         for trace in traces:
             points, remarks = self._find_points(trace, place, files, has_unexecuted)
             remarks += about_modules
-            lines, contradictions = find_code_lines(codes, trace, files)
+            lines, contradictions = NO_CODE_LINES, 0
+            if code is not None:
+                lines, contradictions = code.find_lines(trace, functions, files)
             if place is not None and is_file_name(place):
                 spans = {
                     name: span for name, span in lines.spans.items() if matches_path(place, name)
@@ -196,25 +133,13 @@ class LineFinder:
             for found, remarks in zip(joined, all_remarks, strict=True)
         ]
 
-    def _find_codes(
-        self, traces: Sequence[TraceRecords], place: str | None, *, is_whole: bool = False
-    ) -> list[ExecutedCode]:
-        """Return the code of the image and of modules that any of the traces executed; none where
-        the blocks of the image are unknown.
-
-        :param place: as for :meth:`find`.
+    def _join_modules(self, traces: Sequence[TraceRecords]) -> CodeStates | None:
+        """Return the code of the image and of the modules in which traces have records; None if the
+        blocks of the image are unknown.
         """
-        if self._finder is None:
-            return []
-        codes = [ExecutedCode(self._finder, self._table, is_whole=is_whole)]
-        modules = self._points.find_module_tables(traces)
-        codes += (ExecutedCode(make_finder(table), table, is_module=True) for table in modules)
-        for code in codes:
-            for trace in traces:
-                code.add(trace)
-            if place is not None and not is_file_name(place):
-                code.keep_only(place)
-        return codes
+        if self._image is None:
+            return None
+        return CodeStates([*self._image.tables, *self._points.find_module_tables(traces)])
 
     def find_points(self, trace: TraceRecords) -> CoveredLines:
         """Return the lines with points in functions that a trace executed, by points alone."""
@@ -227,7 +152,10 @@ class LineFinder:
 
         :param file: as in debug info.
         """
-        lines, _ = find_code_lines(self._find_codes([trace], None), trace, {file})
+        code = self._join_modules([trace])
+        if code is None:
+            return {}
+        lines, _ = code.find_lines(trace, code.find_executed(trace.counts), {file})
         return {line.line: line for line in lines.rows().get(file, ())}
 
     def _find_points(
@@ -263,6 +191,22 @@ class LineFinder:
             if number:
                 remarks.append(f"{number} of {len(counts)} PCs are left out: {reason}")
         return found, remarks
+
+
+def _find_functions(
+    code: CodeStates, traces: Iterable[TraceRecords], place: str | None
+) -> Collection[int]:
+    """Return the functions that any of the traces executed.
+
+    :param place: as for :meth:`LineFinder.find`.
+    """
+    found: set[int] = set()
+    for trace in traces:
+        found.update(code.find_executed(trace.counts))
+    if place is None or is_file_name(place):
+        return found
+    named = chain.from_iterable(table.functions_named(place) for table in code.tables)
+    return found & {code.function_at(symbol.address) for symbol in named}
 
 
 def _state_of_missing(trace: TraceRecords) -> LineState:

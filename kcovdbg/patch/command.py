@@ -8,7 +8,7 @@ import re
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Final
@@ -45,14 +45,8 @@ from kcovdbg.patch.changed_lines import (
     place_change,
 )
 from kcovdbg.patch.git_diff import git_diff
-from kcovdbg.records.joined_states import (
-    JoinedLine,
-    NamedTrace,
-    join_places,
-    join_states,
-    name_trace,
-)
-from kcovdbg.records.line_states import select_code_records
+from kcovdbg.records.code_states import CodeStates
+from kcovdbg.records.joined_states import NamedTrace, join_states, name_trace
 from kcovdbg.symbols.build_option import BuildOptions
 from kcovdbg.symbols.location_table import LocationTable
 
@@ -195,13 +189,7 @@ def _judge(
     names: set[str] = set()
     for one in placed:
         names.update(one.names)
-    states: dict[str, Mapping[int, JoinedLine]] = {}
-    for table in tables:
-        own = traces
-        if table is not tables[0]:
-            own = [one._replace(records=select_code_records(one.records, table)) for one in traces]
-        for file, found in join_states(table, own, names).items():
-            states[file] = join_places(states.get(file, {}), found)
+    states = join_states(CodeStates(tables), traces, names)
     lacks_modules = context.kernel.points.lacks_modules
     options = _find_options(context, placed)
     files: list[PatchFile] = []

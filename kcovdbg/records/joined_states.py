@@ -9,17 +9,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.records.line_states import (
-    CodeLine,
-    LineState,
-    Quality,
-    StateFinder,
-    TraceRecords,
-    join_line_states,
-    make_finder,
-)
+from kcovdbg.records.code_states import CodeStates
+from kcovdbg.records.line_states import CodeLine, LineState, Quality, TraceRecords
 from kcovdbg.records.source_coverage import merge_traces
-from kcovdbg.symbols.location_table import LocationTable
 
 _UNIQUE: Final = "UNIQUE"
 
@@ -84,47 +76,28 @@ def quality_text(buffer: Buffer, quality: Quality) -> str:
 
 
 def join_states(
-    table: LocationTable, traces: Sequence[NamedTrace], files: Collection[str]
+    code: CodeStates, traces: Sequence[NamedTrace], files: Collection[str]
 ) -> Mapping[str, Mapping[int, JoinedLine]]:
     """Return the lines of some files that have code, by file and number.
 
-    :param table: the table of the kernel that was executed.
+    :param code: the code that was executed.
     :param traces: one or more.
     :param files: as in debug info.
-    :raises CapabilityError: when the table has no blocks.
     """
-    finder = make_finder(table)
-    wanted = frozenset(files)
-    groups = [finder.find_lines(records, files=wanted) for records in _merge_records(traces)]
-    executed_by = _find_executing(finder, traces, groups, wanted)
+    groups = []
+    for records in _merge_records(traces):
+        lines, _ = code.find_lines(records, None, files)
+        groups.append(lines.rows())
+    executed_by = _find_executing(code, traces, groups[0], files)
     joined: dict[str, dict[int, JoinedLine]] = {}
-    for file in wanted:
-        if not all(file in group for group in groups):
-            continue
-        lines: dict[int, JoinedLine] = {}
+    # Each group has the same lines.
+    for file in groups[0]:
+        own = joined[file] = {}
         for states in zip(*[group[file] for group in groups], strict=True):
             number = states[0].line
             state = _join([one.state for one in states])
             hits = executed_by.get((file, number), ()) if state.was_executed else ()
-            lines[number] = JoinedLine(state, sum(one.hits for one in hits), hits)
-        joined[file] = lines
-    return joined
-
-
-def join_places(
-    lines: Mapping[int, JoinedLine], more: Mapping[int, JoinedLine]
-) -> Mapping[int, JoinedLine]:
-    """Return the lines of a file in the kernel's image and in a module."""
-    joined = dict(lines)
-    for number, other in more.items():
-        one = joined.get(number)
-        if one is None:
-            joined[number] = other
-            continue
-        known = {hit.trace for hit in one.traces}
-        added = [hit for hit in other.traces if hit.trace not in known]
-        state = join_line_states({one.state, other.state})
-        joined[number] = JoinedLine(state, one.hits + other.hits, (*one.traces, *added))
+            own[number] = JoinedLine(state, sum(one.hits for one in hits), hits)
     return joined
 
 
@@ -158,24 +131,24 @@ def _join(states: Sequence[LineState]) -> LineState:
 
 
 def _find_executing(
-    finder: StateFinder,
+    code: CodeStates,
     traces: Sequence[NamedTrace],
-    groups: Sequence[Mapping[str, Sequence[CodeLine]]],
-    files: frozenset[str],
+    states: Mapping[str, Sequence[CodeLine]],
+    files: Collection[str],
 ) -> dict[tuple[str, int], list[TraceHits]]:
     """Return which traces executed a line, by file and number.
 
-    :param groups: the states of lines by traces that say the same together.
+    :param states: the states of lines, where there is one trace.
     """
     found: dict[tuple[str, int], list[TraceHits]] = {}
     for name, records, _ in traces:
-        states = groups[0]
         if len(traces) > 1:
             # It executed no line of other functions.
-            own = finder.find_executed(records.counts)
-            states = finder.find_lines(records, own, with_others=False, files=files)
-        for file, lines in states.items():
-            for line in lines:
+            own = code.find_executed(records.counts)
+            lines, _ = code.find_lines(records, own, files, with_others=False)
+            states = lines.rows()
+        for file, rows in states.items():
+            for line in rows:
                 if line.state.was_executed:
                     found.setdefault((file, line.line), []).append(TraceHits(name, line.hits))
     return found

@@ -359,6 +359,10 @@ class StateFinder:
         }
         self._last_states: tuple[TraceRecords, Any] | None = None
 
+    def __len__(self) -> int:
+        """Return the number of functions."""
+        return len(self._blocks.code_end)
+
     def _offsets(self, addresses: Iterable[int]) -> list[int]:
         base = self._blocks.base
         return sorted(address - base for address in addresses if 0 <= address - base < 1 << 32)

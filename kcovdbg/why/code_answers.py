@@ -215,8 +215,9 @@ class CodeQuestion:
 
     def _judge_line(self, line: tuple[str, int], functions: Sequence[int]) -> _State:
         assert self._trace is not None
-        found = self._code.find_lines(self._trace, functions, files={line[0]})
-        states = [one.state for one in found.get(line[0], ()) if one.line == line[1]]
+        found, _ = self._code.find_lines(self._trace, functions, {line[0]})
+        rows = found.rows().get(line[0], ())
+        states = [one.state for one in rows if one.line == line[1]]
         state = states[0] if states else LineState.UNDECIDED
         if state.was_executed:
             return _State(BlockState.EXECUTED)

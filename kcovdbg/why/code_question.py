@@ -20,7 +20,7 @@ from kcovdbg.inputs.buffer_sources import (
 from kcovdbg.inputs.kernel_points import ModuleCode
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.joined_states import quality_text
-from kcovdbg.records.line_states import TraceRecords, make_finder
+from kcovdbg.records.line_states import TraceRecords
 from kcovdbg.records.located_records import matches_path
 from kcovdbg.records.source_coverage import merge_traces
 from kcovdbg.symbols.location_table import LocationTable
@@ -28,7 +28,7 @@ from kcovdbg.why.code_answers import CodeQuestion
 from kcovdbg.why.code_name import LINE, CodeName
 from kcovdbg.why.code_subject import SubjectFinder
 from kcovdbg.why.function_answers import explain_function
-from kcovdbg.why.joined_code import CodePart, WholeCode
+from kcovdbg.why.joined_code import WholeCode
 from kcovdbg.why.missing_coverage import Answer
 from kcovdbg.why.uncovered_code import UncoveredCode
 
@@ -132,19 +132,18 @@ def _join(context: Context, image: LocationTable, modules: Iterable[ModuleCode])
     :raises CapabilityError: when it is not understood.
     """
     code = context.kernel.code
-    parts = [CodePart(image, code.call_graph, make_finder(image))]
+    tables, graphs = [image], [code.call_graph]
     for module in modules:
-        if module.table is None:
-            continue
-        graph = code.make_module_graph(module.module)
-        parts.append(CodePart(module.table, graph, make_finder(module.table)))
-    for table, graph, _ in parts:
+        if module.table is not None:
+            tables.append(module.table)
+            graphs.append(code.make_module_graph(module.module))
+    for table, graph in zip(tables, graphs, strict=True):
         if table.blocks is None or not graph.fits(table.blocks):
             raise CapabilityError(
                 "the location table is of other code than the kernel image",
                 hint="symbols build makes it anew",
             )
-    return WholeCode(parts)
+    return WholeCode(tables, graphs)
 
 
 def _explain(context: Context, question: CodeName, traces: _Traces) -> ExplainedCode:

@@ -79,9 +79,9 @@ class UncoveredRanking:
         :param files: as in debug info.
         :param functions: those that :meth:`find_functions` finds.
         """
-        found = self._code.find_lines(self._trace, None, files=files)
+        found, _ = self._code.find_lines(self._trace, None, files)
         uncovered: set[_Line] = set()
-        for file, rows in found.items():
+        for file, rows in found.rows().items():
             for row in rows:
                 if row.state is LineState.NOT_EXECUTED:
                     uncovered.add((file, row.line))

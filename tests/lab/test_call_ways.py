@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import pytest
 
@@ -22,7 +22,7 @@ from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import make_table
 from kcovdbg.why.call_ways import Way, WayFinder
-from kcovdbg.why.joined_code import CodePart, WholeCode
+from kcovdbg.why.joined_code import WholeCode
 from kcovdbg.why.uncovered_code import BlockNode, UncoveredRanking
 from tests.lab.execution_truth import Call
 from tests.lab.kernel import Kernel
@@ -53,9 +53,10 @@ def calls_of(truth: Truth) -> _Calls:
 def make_finder(truth: Truth, graph: CallGraph, calls: _Calls) -> WayFinder:
     counts = Counter(record for call, _ in calls for record in call.records)
     trace = TraceRecords(counts, WHOLE & ~Quality.ENABLES, frozenset({PointKind.PC}))
-    # Ways need no points.
-    part = CodePart(cast(LocationTable, None), graph, truth.finder)
-    return WayFinder(WholeCode([part]), trace)
+    # Ways need no table: the blocks are those of the log's truth.
+    code = WholeCode([], [graph])
+    code.finders, code.starts = [truth.finder], [0, len(graph)]
+    return WayFinder(code, trace)
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +224,9 @@ def test_lines_behind_a_place_need_it(
     early = truth.calls[::2]
     counts = Counter(record for call, _ in early for record in call.records)
     trace = TraceRecords(counts, WHOLE & ~Quality.ENABLES, frozenset({PointKind.PC}))
-    ranking = UncoveredRanking(WholeCode([CodePart(table, graph, truth.finder)]), trace)
+    code = WholeCode([table], [graph])
+    code.finders = [truth.finder]
+    ranking = UncoveredRanking(code, trace)
     behind = ranking.find_lines_behind(files, ranking.find_functions(files))
     node_of = {line: node for node, lines in behind.items() if node != -1 for line in lines}
     assert len(node_of) > 10_000

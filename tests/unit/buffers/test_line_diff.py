@@ -4,14 +4,13 @@
 import pytest
 
 from kcovdbg.buffers.line_diff import _count_runs, _find_rows
-from kcovdbg.buffers.trace_coverage import ExecutedCode
 from kcovdbg.inputs.buffer_sources import BufferCounts
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.kernel_sources import KernelSources
+from kcovdbg.records.code_states import CodeStates
 from kcovdbg.records.line_states import INCOMPLETE, SET, TraceRecords
 from kcovdbg.records.run_counts import DiffSide
 from kcovdbg.symbols.blocks import BlockFlag
-from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.source_tree import SourceTree
 from tests.support.stub import make_stub
 from tests.unit.records.test_line_states import KINDS, Block, make_finder, point
@@ -31,8 +30,10 @@ def compare(left, right, files=()):
 
     A list is a run whose buffer was full.
     """
-    code = ExecutedCode(make_finder(BLOCKS), make_stub(LocationTable))
-    code.add(TraceRecords({point(0): 1}, SET, KINDS))
+    finder = make_finder(BLOCKS)
+    code = CodeStates([])
+    code.finders, code.starts = [finder], [0, len(finder)]
+    functions = code.find_executed([point(0)])
 
     def read(runs):
         for blocks in runs:
@@ -40,7 +41,7 @@ def compare(left, right, files=()):
             trace = TraceRecords({point(block): 2 for block in blocks}, quality, KINDS)
             yield BufferCounts(trace, ())
 
-    sides = (_count_runs([code], lambda runs=runs: read(runs)) for runs in (left, right))
+    sides = (_count_runs(code, functions, lambda runs=runs: read(runs)) for runs in (left, right))
     kernel = make_stub(Kernel, sources=make_stub(KernelSources, tree=SourceTree(())))
     rows, common, unknown = _find_rows(kernel, *sides, files)
     return {row.line: (row.side, row.left_runs, row.right_runs) for row in rows}, common, unknown

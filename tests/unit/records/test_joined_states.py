@@ -9,6 +9,7 @@ import pytest
 from kcovdbg.abi.record import PC, Encoding
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.model.buffer import Buffer, Order
+from kcovdbg.records.code_states import CodeStates
 from kcovdbg.records.joined_states import NamedTrace, join_states, quality_text
 from kcovdbg.records.line_states import (
     INCOMPLETE,
@@ -57,7 +58,8 @@ def test_not_executed_needs_all_traces(table, other):
     wanted = dict.fromkeys(table.files(), ())
     first = next(file for file in wanted if file.endswith("first.c"))
     second = next(file for file in wanted if file.endswith("second.c"))
-    alone, both = join_states(table, [one], wanted), join_states(table, [one, two], wanted)
+    code = CodeStates([table])
+    alone, both = join_states(code, [one], wanted), join_states(code, [one, two], wanted)
     assert alone[first][CONDITION].state is LineState.NOT_EXECUTED
     assert [tuple(hit) for hit in alone[second][LOOP].traces] == [("one", 2)]
     assert [tuple(hit) for hit in both[second][LOOP].traces] == [("one", 2), ("two", 2)]

@@ -6,14 +6,14 @@ import pytest
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.placed_module import PlacedModule
 from kcovdbg.model.location import LoadedModule
-from kcovdbg.records.line_states import WHOLE, LineState, TraceRecords, make_finder
+from kcovdbg.records.line_states import WHOLE, LineState, TraceRecords
 from kcovdbg.symbols.blocks import read_linked
 from kcovdbg.symbols.call_graph import CallGraph
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import make_module_table, make_table
 from kcovdbg.why.call_ways import WayFinder
-from kcovdbg.why.joined_code import CodePart, WholeCode
+from kcovdbg.why.joined_code import WholeCode
 from kcovdbg.why.uncovered_code import Obstacle, UncoveredRanking
 from tests.support.compiled_image import run
 
@@ -78,13 +78,13 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def joined(folder):
     with ElfFile(folder / "image") as elf:
-        table = LocationTable("image", contents=make_table(elf).to_bytes())
-        image = CodePart(table, CallGraph(read_linked(elf, elf.symbols)), make_finder(table))
+        image = LocationTable("image", contents=make_table(elf).to_bytes())
+        calls = CallGraph(read_linked(elf, elf.symbols))
     table = make_module_table(LoadedModule("m", "00", 4096, PLACES), str(folder / "module.ko"))
     with PlacedModule(folder / "module.ko", dict(PLACES)) as elf:
         graph = CallGraph(read_linked(elf, elf.symbols), elf.externals)
     assert graph.fits(table.blocks)
-    return WholeCode([image, CodePart(table, graph, make_finder(table))])
+    return WholeCode([image, table], [calls, graph])
 
 
 def calls_of(graph):
@@ -142,8 +142,8 @@ def test_a_branch_of_the_module_stands_before_code_of_the_image(joined):
 def test_lines_and_what_stands_before_them(joined):
     trace = trace_without(joined, "        return exported(n) + 1;")
     functions = [number_of(joined, name) for name in ("inner", "exported")]
-    lines = joined.find_lines(trace, functions)
-    states = {(file, line.line): line.state for file, rows in lines.items() for line in rows}
+    lines, _ = joined.find_lines(trace, functions)
+    states = {(file, line.line): line.state for file, rows in lines.rows().items() for line in rows}
     assert states["module.c", 5] is LineState.EXECUTED
     assert states["module.c", 6] is LineState.NOT_EXECUTED
     assert states["kernel.c", 5] is LineState.NOT_INSTRUMENTED
