@@ -97,9 +97,11 @@ class JoinedLines(NamedTuple):
     points: array[int]
     covered: array[int]
     function_lines: bytearray
-    """For the first line of each function, what lines it has: HAS_DECIDED, HAS_UNKNOWN."""
+    """For each line on which functions begin, which states the functions' lines have: HAS_DECIDED,
+    HAS_UNKNOWN.
+    """
     function_hits: array[int]
-    """The hits of its first line that was executed, 0 where there is none."""
+    """For each line on which functions begin, the hits of their first executed line, or 0."""
 
     def files(self) -> list[FileCoverage]:
         """Return the lines by file."""
@@ -125,8 +127,8 @@ def join_code(
 ) -> JoinedLines:
     """Return lines with points and lines with code, by file, with their states.
 
-    A line that has points and no code, as code that is not understood has none, was executed if one
-    of them was recorded.
+    A line has points and no code if its code is not understood. It was executed if one of its
+    points was recorded.
 
     :param starts: the first lines of functions, by path.
     """
@@ -248,9 +250,8 @@ def find_lines(
     unwanted: Iterable[int] = ()
     if wanted is not None:
         unwanted = _find_unwanted(columns.frames, (chains for chains, _ in groups), wanted)
-    numbered = number_lines(columns.frames, names, unwanted)
-    sums = add_lines(columns.frames, groups, numbered.of_frame, len(numbered.lines))
-    return PointLines(numbered.spans, numbered.lines, sums.hits, sums.points, sums.covered)
+    spans, lines, of_frame = number_lines(columns.frames, names, unwanted)
+    return PointLines(spans, lines, *add_lines(columns.frames, groups, of_frame, len(lines)))
 
 
 def _missed_points(
@@ -307,23 +308,13 @@ def _find_unwanted(
     yield from compress(numbers, map(unwanted.__contains__, functions))
 
 
-class NumberedLines(NamedTuple):
-    """The lines of frames."""
-
-    spans: Mapping[str, range]
-    """Where the lines of each file are in the column."""
-    lines: array[int]
-    """Ascending in each file."""
-    of_frame: array[int]
-    """The index of each frame's line, :data:`NO_ID` where it has none."""
-
-
 def number_lines(
-    frames: FrameColumns, names: Mapping[int, str | None], unwanted: Iterable[int] = ()
-) -> NumberedLines:
-    """Return the lines of frames by file.
+    frames: FrameColumns, names: Mapping[int, str | None], unwanted: Iterable[int]
+) -> tuple[Mapping[str, range], array[int], array[int]]:
+    """Return where the lines of each file are in a column, the column of lines of frames, ascending
+    in each file, and the index of each frame's line in it; :data:`NO_ID` for a frame without line.
 
-    :param names: names of files, by the numbers of strings.
+    :param names: the name of each file, by its number among the strings.
     :param unwanted: frames that are left out.
     """
     files = sorted(filter(None, set(names.values())))
@@ -348,7 +339,7 @@ def number_lines(
     )
     if count > len(lines):
         raise MemoryError
-    return NumberedLines(_find_spans(files, ends), lines[:count], of_frame)
+    return _find_spans(files, ends), lines[:count], of_frame
 
 
 def _find_spans(names: Sequence[str], ends: Iterable[int]) -> dict[str, range]:

@@ -32,8 +32,8 @@ from kcovdbg.records.pc_convention import (
     require_call_length,
 )
 from kcovdbg.records.pc_counts import to_words
-from kcovdbg.records.pc_file import NotATraceError, PcFile, is_upper, read_pc_file
-from kcovdbg.records.pc_options import AUTO, Convention, PcFormat, ReadingOptions, WordReading
+from kcovdbg.records.pc_file import NotATraceError, PcFile, is_upper
+from kcovdbg.records.pc_options import AUTO, Convention, ReadingOptions, WordReading
 
 if TYPE_CHECKING:
     from kcovdbg.records.oops_words import CodeWord
@@ -84,19 +84,7 @@ NO_KERNEL: Final = TraceKernel(machine=platform.machine())
 """Stands for a kernel that is not named: most traces are of machines like this one."""
 
 
-def read_pc_list(name: str, data: bytes, kernel: TraceKernel, options: ReadingOptions) -> PcFile:
-    """Return the content of a file without a side file.
-
-    :param name: path of the file.
-    :raises NotATraceError: when it is not a trace.
-    """
-    wanted = None
-    if options.format != AUTO:
-        wanted = PcFormat(options.format)
-    return read_pc_file(name, data, wanted, _find_low_code(kernel))
-
-
-def _find_low_code(kernel: TraceKernel) -> tuple[int, int]:
+def find_low_code(kernel: TraceKernel) -> tuple[int, int]:
     """Return the range of the code of a kernel in the lower half of addresses, as on s390x; an
     empty range for other kernels.
     """
@@ -167,8 +155,8 @@ def _find_order(words: Sequence[int]) -> Order:
 
 
 def _find_functions(found: PcFile, kernel: TraceKernel) -> PcFile | None:
-    """Return a list of functions with decimal offsets by its places: it looks like one of modules
-    with hexadecimal ones. Return None for any other list.
+    """Return a list of functions with decimal offsets as places: it was read as a list of modules
+    with hexadecimal offsets. Return None for any other list.
     """
     if not found.modules:
         return None
@@ -340,7 +328,7 @@ class _Interpreter:
         return self._judge(shifted.with_remarks(remark), convention)
 
     def _judge(self, buffer: Buffer, convention: Convention) -> Buffer:
-        """Return a buffer, read in a convention that was named, with how it fits."""
+        """Return a buffer that was read in a named convention, and note how well it fits."""
         if not self._points:
             return buffer
         words = to_words(buffer.words)

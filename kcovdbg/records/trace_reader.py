@@ -21,17 +21,17 @@ from kcovdbg.limits import TRACE_SIZE, count_trace, room_for_trace
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import LoadedModule, move_pcs
 from kcovdbg.records.pc_convention import find_convention, restore_upper_halves
-from kcovdbg.records.pc_file import PcFile
+from kcovdbg.records.pc_file import PcFile, read_pc_file
 from kcovdbg.records.pc_list import (
     FEW,
     NO_KERNEL,
     TraceKernel,
+    find_low_code,
     interpret,
     make_buffer,
-    read_pc_list,
     restored_remark,
 )
-from kcovdbg.records.pc_options import AUTO, ReadingOptions
+from kcovdbg.records.pc_options import AUTO, PcFormat, ReadingOptions
 from kcovdbg.records.side_file import TraceHeader, read_header
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import path_hint
@@ -93,7 +93,8 @@ def read_trace_words(
         header = read_header(path, folder)
         if header is not None:
             return TraceWords(_decode(name, unpack_data(path, data), header), header)
-        listed = read_pc_list(str(path), data, kernel, options)
+        wanted = None if options.format == AUTO else PcFormat(options.format)
+        listed = read_pc_file(path, data, wanted, find_low_code(kernel))
         if listed.buffer is None:
             return TraceWords(make_buffer(name, listed, kernel), listed=listed)
         return TraceWords(_decode_bare(name, listed.buffer, listed), listed=listed)

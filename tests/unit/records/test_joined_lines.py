@@ -103,12 +103,10 @@ def test_frames_without_a_line_are_of_none():
     nothing = array("I", bytes(20))
     frames = FrameColumns(nothing, nothing, files, lines, nothing, (None, "b", "./a", "b.c"))
     names = {1: "b", 2: "a", 3: None}
-    numbered = number_lines(frames, names, unwanted=(2,))
-    lines = {
-        name: list(numbered.lines[span.start : span.stop]) for name, span in numbered.spans.items()
-    }
+    spans, numbered, of_frame = number_lines(frames, names, unwanted=(2,))
+    lines = {name: list(numbered[span.start : span.stop]) for name, span in spans.items()}
     assert lines == {"a": [9], "b": [9]}
-    assert list(numbered.of_frame) == [0, NO_ID, NO_ID, NO_ID, 1]
+    assert list(of_frame) == [0, NO_ID, NO_ID, NO_ID, 1]
 
 
 def test_lines_of_a_module():
