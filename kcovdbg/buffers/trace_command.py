@@ -83,9 +83,9 @@ class _Row(NamedTuple):
     side: str = _WHAT
     """The trace that has it, of two that are compared."""
     records: int | None = None
-    """Its records in the trace that is shown, of two; None where it has none."""
+    """If two traces are compared, its records in the trace that is shown; None if that lacks it."""
     against_records: int | None = None
-    """Its records in the trace that is compared with."""
+    """The same for the trace that is compared with."""
 
     @property
     def frame(self) -> Frame:

@@ -149,7 +149,7 @@ class TraceView:
     :param right: the right one, if any.
     :param by_index: pair records by index instead of aligning the traces: for two readings of one
         buffer.
-    :param comparison: what makes records of two builds comparable; None for one build.
+    :param comparison: compares records of two builds; None for one buffer.
     :param remarks: remarks of the command that made it.
     :param renew: reads the buffers again and returns a new view; None where they do not change. May
         raise KcovdbgError.
@@ -199,11 +199,11 @@ class TraceView:
                 yield side, index
 
     def _side_of(self, row: ViewRow) -> TracePane:
-        """Return the trace that a row is shown with, of two the left one."""
+        """Return the trace of a row's record, or of the left one of its two records."""
         return self.left if self.right is None or row.left is not None else self.right
 
     def source(self, row: ViewRow) -> SourceTree | None:
-        """Return the source files of the trace that a row is shown with."""
+        """Return the source files for a row: of the left trace, if the row has a record of it."""
         return self._side_of(row).tree
 
     def find_states(self, row: ViewRow, file: str) -> list[Mapping[int, CodeLine]]:
@@ -253,7 +253,7 @@ class TraceView:
         return tuple(f"{address_of(pc, offset):#x}" for offset in sorted(offsets))
 
     def location(self, row: ViewRow) -> Location | None:
-        """Return where a row's record is, of two the left one."""
+        """Return the location of a row's record, or of the left one of its two records."""
         for side, index in self._records(row):
             return side.location(index)
         return None
@@ -294,8 +294,8 @@ class TraceView:
         return self.rows.fold_groups(map(groups.__getitem__, pcs))
 
     def matching(self, wanted: Callable[[Location, int], bool]) -> Callable[[ViewRow], bool]:
-        """Return whether one of a row's records is wanted; each distinct address is tested once, at
-        first.
+        """Return a test whether one of a row's records is wanted. Each distinct address is tested
+        once, before this returns.
 
         :param wanted: from a location and a PC.
         """
@@ -315,7 +315,7 @@ class TraceView:
 
 
 def _find_words(left: Buffer, right: Buffer) -> tuple[tuple[Sequence[int], Sequence[int]], int]:
-    """Return the words of two buffers to compare by index, and the number of a record's."""
+    """Return the words of two buffers to compare by index, and the number of words of a record."""
     width = left.encoding.record_words
     if width == right.encoding.record_words and not left.encoding.codec.is_variable:
         return (left.words, right.words), width
@@ -371,8 +371,8 @@ def make_view(
 
 
 def _make_live_view(context: Context, what: str, not_function: Sequence[str]) -> TraceView:
-    """Make a view of a buffer as its process sees it beside the kernel's; of the latter alone where
-    no process maps it.
+    """Make a view of a buffer as its process sees it beside the kernel's view; of the kernel's view
+    alone if the process's cannot be read.
     """
     check_code([context.names], not_function)
     try:

@@ -2,7 +2,7 @@
 """Align the records of two ordered traces, and make the rows of a view of one trace or of both side
 by side.
 
-Any row is found without computing those before it, so that a view of a million records costs no
+Any row is found without computing the rows before it, so that a view of a million records costs no
 more than the rows on its screen. Only folding and filtering read all records, once.
 """
 
@@ -19,7 +19,7 @@ from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.records.pc_counts import make_numbering, to_array
 
 _MAX_RECORDS: Final = 1 << 30
-# PCs that agree but for this many low bits are mostly of one function: functions are a few hundred
+# PCs that differ only in this many low bits are mostly in one function: functions are a few hundred
 # bytes long.
 _FUNCTION_BITS: Final = 8
 # Steps in C that take less than half a second.
@@ -63,7 +63,7 @@ class Alignment(NamedTuple):
     """Records on the left."""
     right: int
     is_coarse: bool
-    """Whether the search was cut short: the blocks are right, but there may be more."""
+    """Whether the search was cut short: the blocks are right, but there may be more blocks."""
 
     @property
     def common(self) -> int:
@@ -94,7 +94,7 @@ def find_blocks(
     :param groups: the group of each number. Consecutive records of one group (for PCs, a function)
         are aligned as one first: sequences of a million nearly equal records take a fifth of a
         second.
-    :param budget: limit of steps. What is not aligned by then counts as different.
+    :param budget: limit of steps. Records that are not aligned by then count as different.
     :raises ValueError: when a sequence has 2^30 records or more, or a number has no group.
     """
     if len(left) >= _MAX_RECORDS or len(right) >= _MAX_RECORDS:

@@ -28,12 +28,11 @@ def is_workdir(folder: Path) -> bool:
 
 
 def is_crash_folder(names: Iterable[str]) -> bool:
-    """Return whether a directory with files of these names is of a crash."""
+    """Return whether a directory with files of these names is the directory of a crash."""
     found = set(names)
     patterns = [LOG_NAME, REPORT_NAME, REPRODUCER_NAME]
     if DESCRIPTION in found:
-        # Other directories have dumps and descriptions as well, those of kdump and of Git for
-        # instance.
+        # Directories of kdump have dumps as well, and directories of Git have descriptions.
         patterns.append(DUMP_NAME)
     return found == {DESCRIPTION} or any(
         pattern.fullmatch(name) for name in found for pattern in patterns

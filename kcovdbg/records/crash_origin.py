@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Find the function in which a crash began in a stack, passing over functions that report, handle
-the crash or help.
+"""Find the function in which a crash began, by a stack. Functions that report the crash or handle
+it, and helpers of any caller, are passed over.
 """
 
 from __future__ import annotations
@@ -31,17 +31,15 @@ _OWN_STALL: Final = frozenset({"sched_show_task", "print_other_cpu_stall"})
 
 
 def plain_function(function: str | None) -> str:
-    """Return a function's name without the suffix of a compiler's clone, such as ``.isra.0``; of
-    Rust, demangled.
-    """
+    """Return a function's name, demangled, without the suffix of a clone, such as ``.isra.0``."""
     name = demangle(function or "")
     suffix = " (." if "::" in name else "."
     return name.split(suffix, 1)[0]
 
 
 def find_allocation(names: Sequence[str | None]) -> int | None:
-    """Return the index of the function that allocated, in the stack of an allocation; None where it
-    ends before.
+    """Return the index of the function that allocated, in the stack of an allocation; None if the
+    stack ends before it.
     """
     for index, name in enumerate(map(plain_function, names)):
         if not is_allocator(name) and role_of(name) is not CrashRole.REPORT:
@@ -94,7 +92,7 @@ def find_origin(names: Sequence[str | None]) -> int | None:
 
 
 def _find_end_of(wanted: CrashRole, roles: Sequence[CrashRole | None]) -> int:
-    """Return the index behind the last function with a role; 0 where none has it."""
+    """Return the index behind the last function with a role; 0 if no function has it."""
     for index in reversed(range(len(roles))):
         if roles[index] is wanted:
             return index + 1

@@ -50,7 +50,7 @@ _HARD_LOCKUP: Final = re.compile(r".{0,80}hard LOCKUP on cpu (\d{1,6})")
 _STALL: Final = re.compile(r"(?:rcu: )?INFO: \w{1,40} detected (?:expedited )?stalls on CPUs/tasks")
 _STALLED_CPU: Final = re.compile(r"(?:rcu: )?\s{0,8}(\d{1,6})-[^\s:]{1,20}: \(")
 _STALLED_TASK: Final = re.compile(r"(?:rcu: )?\s{0,8}Tasks blocked on .{0,80}?: P(\d{1,10})")
-# The line of BUG() or WARN(), which the message that belongs to it may precede by so many lines.
+# The line of BUG() or WARN(). The message that belongs to it may be so many lines before.
 _TRAP: Final = re.compile(r"kernel BUG at |WARNING: ")
 _ADJACENT: Final = 3
 # Seconds between two tasks that are found hung in one round.
@@ -130,7 +130,7 @@ class ReportedFrame(NamedTuple):
 
 
 class ReportedStack(NamedTuple):
-    """A stack in a log, innermost function first, with the one that was interrupted in front."""
+    """A stack in a log, innermost function first; before it the function that was interrupted."""
 
     start: int
     """Index of its first line."""
@@ -142,7 +142,7 @@ class ReportedStack(NamedTuple):
     is_doubtful: bool = False
     """Whether another stack is more likely the crash's."""
     caller: str | None = None
-    """Who printed it; None where the log does not say."""
+    """The thread or CPU that printed it, as in :attr:`.LogLine.caller`."""
 
 
 class ReportSummary(NamedTuple):
@@ -158,12 +158,12 @@ class ReportSummary(NamedTuple):
 
 
 def find_report(records: Sequence[LogRecord]) -> CrashReport:
-    """Return what the kernel's log says about a crash; nothing where the kernel did not crash."""
+    """Return what the kernel's log says about a crash; an empty report if there was none."""
     return find_crash([*record_lines(record for record in records if record.facility == 0)])
 
 
 def find_crash(lines: Sequence[LogLine]) -> CrashReport:
-    """Return what a log says about the crash that ended the kernel; nothing where none did."""
+    """Return what a log says about the crash that ended the kernel; an empty report if none did."""
     texts = [line.message[:_MAX_LINE] for line in lines]
     # Without a panic, the report ends with the log.
     end, panic = _find_first(_PANIC, texts)
@@ -207,7 +207,7 @@ def _find_first(pattern: re.Pattern[str], texts: Sequence[str]) -> tuple[int, re
 
 
 def _latest_round(lines: Sequence[LogLine], hung: Sequence[int]) -> Sequence[int]:
-    """Return the last of these reports that follow one another."""
+    """Return the reports of the last round: each follows soon after the one before."""
     first = len(hung) - 1
     while first and (lines[hung[first]].time or 0) - (lines[hung[first - 1]].time or 0) < _ROUND:
         first -= 1
@@ -215,7 +215,7 @@ def _latest_round(lines: Sequence[LogLine], hung: Sequence[int]) -> Sequence[int
 
 
 def _find_subject(report: Sequence[str]) -> tuple[int | None, int | None]:
-    """Return the task and the CPU that a report is about, None where it is about who reports."""
+    """Return the task and the CPU that a report is about; None for the reporting task and CPU."""
     title = report[0]
     hung = _HUNG.match(title)
     if hung is not None:
@@ -408,9 +408,9 @@ def _find_own_stacks(lines: Sequence[LogLine], numbers: dict[int, int]) -> Itera
 
 
 def _read_frame(text: str, start: int) -> list[ReportedFrame] | None:
-    """Return the frame in a line, none of one that is unsure; None where the line is not a frame.
+    """Return the frame in a line, none if it is unsure; None if the line has no frame.
 
-    :param start: index of the place in the line, where a register is in front.
+    :param start: the index behind the name of a register, if the line begins with one.
     """
     if "+0x" not in text:
         inlined = _INLINED.fullmatch(text, start)

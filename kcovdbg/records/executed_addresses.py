@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Recognize lists of executed addresses, and find the KASLR offset that their addresses include.
 
-Such lists are by other tools than KCOV: of the starts of blocks, or of each instruction. Blocks
-begin at few of the addresses of the kernel's code. This tells such lists from lists of return
-addresses, and the right offset from wrong ones.
+Other tools than KCOV write such lists: the starts of blocks, or each instruction. Few addresses of
+the kernel's code begin a block. If many addresses of a list do, it is no list of return addresses,
+and the offset is right.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BLOCKS: Final = 0.75
 _LONGEST: Final = 15
 _NEIGHBORS: Final = 0.7
 _RUN: Final = 20
-# The right offset makes so many times more addresses starts of blocks than any other one.
+# With the right offset, so many times more addresses begin blocks than with any other offset.
 _RATIO: Final = 1.5
 _DEVIATIONS: Final = 6
 
@@ -46,7 +46,7 @@ class ExactReading(NamedTuple):
     sample: int
     """How many distinct addresses were looked at."""
     is_certain: bool
-    """Whether another offset, or none, would not do as well."""
+    """Whether every other offset fits clearly worse."""
 
     @property
     def has_blocks(self) -> bool:
@@ -55,7 +55,7 @@ class ExactReading(NamedTuple):
 
 
 def find_block_starts(table: LocationTable) -> CodeAddresses | None:
-    """Return the starts of the blocks of a table's image; None where its code is not understood."""
+    """Return the starts of the blocks of a table's image; None if its code is not understood."""
     blocks, texts = table.blocks, table.text_ranges()
     if blocks is None or not texts:
         return None
@@ -121,7 +121,7 @@ def _judge(sample: Sequence[int], blocks: CodeAddresses, offset: int) -> ExactRe
 
 
 def move_words(words: Sequence[int], offset: int) -> array[int]:
-    """Return addresses without the KASLR offset; those below it are left as they are."""
+    """Return addresses without the KASLR offset; addresses below the offset are unchanged."""
     if not offset:
         return array("Q", words)
     return array("Q", [word - offset if word >= offset else word for word in words])

@@ -3,8 +3,8 @@
 functions in order or as a chain of calls.
 
 A PC trace does not record calls. Runs follow the order of records. The chain infers calls: a
-function that appears while it is in the chain was returned to, and any other one was called by the
-function before it, unless it is one that nothing else in the kernel calls.
+function that appears while it is in the chain was returned to. Any other function was called by the
+function before it, unless only the kernel's entry code calls it.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ _HEADER: Final = ".h"
 
 
 def group_by_function(frames: Mapping[int, Frame]) -> dict[int, object]:
-    """Return the function that each PC is in: its name and file, or the PC itself where its name is
+    """Return the function that each PC is in: its name and file, or the PC itself if the name is
     unknown.
 
     Where compilers merge statements, a function has lines of headers without an inlined frame.
@@ -208,9 +208,9 @@ class Chain(NamedTuple):
     """The steps of a trace."""
 
     steps: list[TraceStep]
-    """Each before those below it."""
+    """Each step comes before the steps below it."""
     end: int | None = None
-    """The position of the first record that is not among them, where there were too many steps."""
+    """If there were too many steps, the position of the first record that is in none of them."""
 
 
 def chain_functions(
@@ -219,7 +219,7 @@ def chain_functions(
     is_outermost: Callable[[object], bool],
     limit: int,
 ) -> Chain:
-    """Return the steps of a trace as an indented chain, each before those below it.
+    """Return the steps of a trace as an indented chain, each before the steps below it.
 
     A step that is entered again from the same step above is not repeated: its rounds count, so that
     loops are folded.
@@ -316,8 +316,8 @@ _SYSTEM_CALLS: Final = (
 
 @cache
 def find_class(function: str | None, file: str | None) -> str | None:
-    """Return the name of the class that a function is in; None for one in no class, and for the
-    functions of system calls.
+    """Return the name of the class that a function is in; None if it is in no class, or is a
+    function of a system call.
 
     There are hundreds of patterns, and a function has many PCs: answers are cached.
 

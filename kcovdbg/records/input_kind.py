@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Find the kind of a file, of a directory or of the start of a stream, by its content. No other
-place decides it.
+"""Find the kind of a file, of a directory or of the start of a stream, by its content.
 
-Nothing here depends on a file's name, but for the members of a directory and the side file of a
-trace. Of a file's content, which may be compressed with gzip, xz or zstd, and be in UTF-16, the
-first :data:`LOOKED_AT` bytes are looked at.
+Names decide only which members a directory has, and whether a trace has a side file. The first
+:data:`LOOKED_AT` bytes of a file decide; they may be compressed with gzip, xz or zstd, and be in
+UTF-16.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class InputKind(Enum):
     TEXT = "text"
     """None of the others."""
     OTHER = "a file of another kind"
-    """Known by name, and nothing that a command reads."""
+    """A known kind that no command reads."""
 
 
 class FoundKind(NamedTuple):
@@ -69,7 +68,7 @@ class FoundKind(NamedTuple):
     noun: str
     """What it is: ``a kernel log``, ``an lcov file``."""
     hint: str | None = None
-    """What to do with it, where no command answers it."""
+    """What to do with it, if no command answers it."""
 
 
 def _found(kind: InputKind, noun: str | None = None, hint: str | None = None) -> FoundKind:
@@ -183,7 +182,7 @@ _NAMED_ALONE: Final = (
 _TRIED: Final = 16
 # Bytes that are looked at together.
 _PIECE: Final = 1 << 16
-# So many of the lines of a list have an address, even if it came through a log.
+# The smallest share of lines with an address in a list, even if the list came through a log.
 _LIST_SHARE: Final = 0.9
 
 
@@ -227,7 +226,7 @@ def _find_text_kind(text: bytes, data: bytes) -> FoundKind:
 
 
 def _has_late_report(text: bytes) -> bool:
-    """Return whether a report comes behind much else, such as the programs in a log of
+    """Return whether a report comes after much other text, such as the programs in a log of
     syzkaller.
     """
     pieces = (text[at : at + _PIECE] for at in range(_PIECE, len(text), _PIECE))

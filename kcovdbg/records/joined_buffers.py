@@ -67,7 +67,7 @@ def sum_up_remarks(remark_counts: Counter[str], count: int, noun: str) -> Iterat
 def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -> Buffer:
     """Return several buffers, or the traces of a directory or pattern, as one buffer.
 
-    :param others: why further ones were left out.
+    :param others: why further buffers were left out.
     :raises KcovdbgError: when records are of several kinds.
     """
     is_incomplete = any(buffer.is_incomplete for buffer in buffers)
@@ -111,7 +111,7 @@ def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -
 
 
 def _join_words(columns: Iterable[array[int] | None]) -> array[int] | None:
-    """Return the words of several files one after another; None if those of one are unknown."""
+    """Return the words of several files one after another; None if the words of one are unknown."""
     words = array("Q")
     for column in columns:
         if column is None:

@@ -39,7 +39,7 @@ class JoinedLine(NamedTuple):
     hits: int
     """The sum over the traces."""
     traces: Sequence[TraceHits]
-    """Those that executed it."""
+    """The traces that executed it."""
 
 
 def name_trace(buffer: Buffer, records: TraceRecords) -> NamedTrace:
@@ -102,10 +102,11 @@ def join_states(
 
 
 def _merge_records(traces: Sequence[NamedTrace]) -> Iterator[TraceRecords]:
-    """Yield traces that say what all of them together do.
+    """Yield fewer traces, by which the states of lines are the same.
 
-    What enters a block leaves it in the sum of whole traces as in each of them. Where a task was in
-    the kernel says something of its own trace alone.
+    Traces of tasks that returned to user space are added up: each task has left every block that it
+    entered, and so the sum has as many exits as entries. The trace of a task that is inside the
+    kernel stays alone.
     """
     groups: dict[tuple[object, ...], list[TraceRecords]] = {}
     for _, records, _ in traces:

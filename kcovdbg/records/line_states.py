@@ -49,8 +49,8 @@ class Quality(IntFlag):
     ENABLES = 16
     """The system call that enabled KCOV, or that disabled it, may have records."""
     EXACT = 32
-    """Records are addresses of executed instructions, of all functions; if complete, all that may
-    have been are listed.
+    """Records are addresses of executed instructions, in any function. If the trace is complete as
+    well, it comes with a list of all instructions that may have been executed.
     """
 
 
@@ -136,7 +136,7 @@ class Place(NamedTuple):
 
 
 class TraceRecords(NamedTuple):
-    """What states depend on in a trace."""
+    """The part of a trace on which states depend."""
 
     counts: Mapping[int, int]
     """PC as recorded -> number of records; with :attr:`Quality.EXACT` a PC is the address behind
@@ -161,8 +161,7 @@ class CodeLine(NamedTuple):
     line: int
     state: LineState
     hits: int
-    """The largest number of records of its code; 1 where it follows from others that it was
-    executed.
+    """The largest number of records of its code; 1 if only other records show that it was executed.
     """
 
 
@@ -199,34 +198,34 @@ class StateColumns(NamedTuple):
     line_hits: array[int]
     """As :attr:`CodeLine.hits`."""
     entry_state: bytearray
-    """For each part of the blocks, the :class:`FunctionState` of its function."""
+    """For each part of the code, the :class:`FunctionState` of its function, which may have two."""
     entry_hits: array[int]
-    """How often the function was entered at the start of the part; 1 where it follows from others
+    """How often the function was entered at the start of the part; 1 if only other records show
     that it was executed.
     """
     entry_file: array[int]
-    """The file of the start of each part; a number beyond :attr:`names` where it has none."""
+    """The file of the start of each part; a number beyond :attr:`names` if it is unknown."""
     entry_line: array[int]
     branch_function: array[int]
-    """The function of each block that is left in one of two ways, by number, ascending; blocks of
-    one by address.
+    """For each block that is left in one of two ways, the number of its function, ascending; the
+    blocks of a function are in the order of their addresses.
     """
     branch_file: array[int]
     branch_line: array[int]
     branch_state: bytearray
     """The :class:`BranchState` of each branch."""
     branch_hits: array[int]
-    """Two for each: how often it was left to the next block, and to the other one; 1 where that
-    follows from others.
+    """Two for each branch: how often the block was left to the next block, and to the other one; 1
+    if only other records show it.
     """
     contradictions: int
-    """Functions whose records contradict their edges: of their lines, only those with recorded
+    """Number of functions whose records contradict their edges. Only their lines with recorded
     points are known.
     """
     unknown_edges: int
-    """Functions with records, not all of whose edges are known."""
+    """Number of functions that have records and unknown edges."""
     unmatched: int
-    """PCs that are no points."""
+    """Number of PCs that are no points."""
 
 
 class CodeColumns(NamedTuple):
@@ -285,7 +284,7 @@ class CodeBlock(NamedTuple):
     flags: BlockFlag
     state: BlockState
     records: int | None
-    """The records of its points, or the number that follows from other records; None where it is
+    """The number of records of its points, or the number that other records show; None if it is
     unknown.
     """
     successors: Sequence[int]
@@ -603,8 +602,8 @@ def quality_of(buffer: Buffer) -> Quality:
 
     The task of a buffer in the memory of a kernel may be inside the kernel; a trace in a file ended
     in user space. Modes other than TRACE_PC need not record each execution of each point: their
-    buffers count as incomplete. So do lists that fit the kernel badly: the records of other points
-    may be what does not fit.
+    buffers count as incomplete. So do lists with few points of the kernel: the other PCs may be
+    damaged records of points.
     """
     if buffer.encoding.codec.is_exact:
         if buffer.listed_code is None:

@@ -110,7 +110,7 @@ def matches_function(pattern: str, frame: Frame) -> bool:
 
 
 def matches_source_function(name: str, frame: Frame) -> bool:
-    """Return whether a frame's function has this name, is the one that a symbol is a clone of, or
+    """Return whether a frame's function has this name, with or without the suffix of a clone, or
     matches this pattern.
     """
     return matches_function(name, frame) or (
@@ -169,7 +169,7 @@ class PcFilter:
         self._functions = tuple(functions or ())
         self._files = tuple(files or ())
         self._known: dict[int, bool] = {}
-        # Symbols have names that no frame has: those of clones, such as vfs_open.isra.0, and
+        # Symbols have names that no frame has: names of clones, such as vfs_open.isra.0, and
         # aliases.
         self._code: list[tuple[range, int]] = []
         for flag, patterns in ((_IN_FUNCTION, functions), (_EXCLUDED, not_functions)):
@@ -211,8 +211,8 @@ class PcFilter:
         return bytes(flags.translate(bytes(self._passes(byte) for byte in range(256))))
 
     def wants_frame(self, frame: Frame) -> bool:
-        """Return whether one frame passes all parts of the filter by itself; of a clone it has the
-        name without the suffix.
+        """Return whether a frame alone passes all parts of the filter. In a clone, its function has
+        the name without the suffix.
         """
         return self._passes(self._flags(frame, matches_source_function))
 

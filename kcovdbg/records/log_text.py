@@ -23,7 +23,7 @@ _ESCAPE: Final = re.compile(
     r"|\x9b[0-9;:?]{0,40}[A-Za-z]"
 )
 _ESCAPE_STARTS: Final = ("\x1b", "^[", "\\x1b", "\\033", "\\e[", "#033", "\x9b")
-# In front of everything: what a serial line leaves, and the marks of a quotation.
+# A line may begin with control characters of a serial line, and marks of a quotation.
 _QUOTED: Final = re.compile(r"[\r\0]*(?:> ?){0,9}")
 # The prefixes of a line, in this order. dmesg --time-format iso prints the same as recorders.
 _PREFIXES: Final = tuple(
@@ -62,9 +62,9 @@ class LogLine(NamedTuple):
     columns: Sequence[int]
     """The index in ``text`` of each character of ``plain``, and of its end."""
     start: int
-    """Index in ``plain`` of what the kernel printed, behind level, time and caller."""
+    """Index in ``plain`` of the message, behind level, time and caller."""
     is_stamped: bool
-    """Whether it has any of these."""
+    """Whether the line has a level, a time or a caller."""
     caller: str | None = None
     """Who printed it: ``T41`` for a thread, ``C0`` for a CPU in an interrupt; None where the log
     does not say.
@@ -151,7 +151,7 @@ def untangle(lines: Sequence[LogLine]) -> list[tuple[int, list[LogLine]]]:
     """Return the lines of each caller, in its order, with the index of the first one: several CPUs
     print at the same time.
 
-    Lines that do not say who printed them go with those before them.
+    A line without a caller belongs to the caller of the line before it.
     """
     found: dict[str | None, tuple[int, list[LogLine]]] = {}
     caller: str | None = None
@@ -161,8 +161,8 @@ def untangle(lines: Sequence[LogLine]) -> list[tuple[int, list[LogLine]]]:
     return list(found.values())
 
 
-# Bytes of a file that are looked at, and the share of them that may be none of a text: serial lines
-# have noise.
+# Bytes of a file that are looked at, and the share of them that may be no text: serial lines have
+# noise.
 _LOOKED_AT: Final = 64 << 10
 _NOISE: Final = 0.05
 _NO_TEXT: Final = bytes((*range(8), 11, *range(14, 27), *range(28, 32), 127))
@@ -178,8 +178,8 @@ _LOG_LINE: Final = re.compile(
 
 
 def is_log(data: bytes) -> bool:
-    """Return whether a file's first bytes are of a log or a report: of :func:`decode_log`'s text,
-    before it is decoded.
+    """Return whether a file is a log or a report, by its first bytes, which :func:`decode_log` has
+    not decoded yet.
     """
     # Files that were open when a machine crashed, and pstore's, end in zeros.
     start = decode_utf16(data[:_LOOKED_AT]).replace(b"\0", b"")

@@ -87,7 +87,7 @@ class FoundChains(NamedTuple):
     """The chains of PCs in a location table."""
 
     chains: array[int]
-    """The chain of each PC; NO_CHAIN where the table has no frames of it. Type code Q."""
+    """The chain of each PC; NO_CHAIN if the table has no frames of it. Type code Q."""
     rest: array[int]
     """Indexes of the PCs without a chain. Type code I."""
     seen: bytearray
@@ -177,7 +177,7 @@ def add_lines(
     lines: array[int],
     line_count: int,
 ) -> LineSums:
-    """Count chains for the lines of their frames, for each line once.
+    """Count each chain for the lines of its frames, once for each line.
 
     :param groups: chains, with the hits of each; None for no hits.
     :param lines: the number of each frame's line.

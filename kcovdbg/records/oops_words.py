@@ -23,7 +23,7 @@ class CodeWord(NamedTuple):
 
     text: str
     span: tuple[int, int]
-    """Start and end of the text in its line, as that was given."""
+    """Start and end of the text in the line as it was given."""
     function: str | None = None
     offset: int = 0
     """Bytes from the start of the function."""
@@ -43,11 +43,9 @@ class CodeWord(NamedTuple):
     is_at_end: bool = False
     """Whether nothing follows it in its line."""
     said_line: int | None = None
-    """The source line that the text in front says it is of; None where it says none."""
+    """The number of the source line that the text before it names, or None."""
     is_sure: bool = True
-    """Whether nothing but a place in code looks so: neither ``UTC+2``, nor the address of a user's
-    program.
-    """
+    """False if other text may look like this, as ``UTC+2`` or a user program's address does."""
 
 
 _NAME: Final = r"(?P<function>(?<![\w.$])[A-Za-z_.$][\w.$]{0,511})"
@@ -101,13 +99,13 @@ _LOCATED: Final = re.compile(
     r"(?:\s{1,4}\[[^][]{1,120}\])?\s{1,4}\(?[\w./+@-]{1,400}\.(?:[chSsyl]|rs|cc|cpp|inc):\d"
 )
 _GDB_LOCATED: Final = re.compile(r" at [\w./+@-]{1,400}:\d{1,7}$")
-# What may follow a place. Anything else is of another message.
+# What may follow a place. Anything else belongs to another message.
 _AFTER: Final = re.compile(r"$|[\s,)\]>:;(}'\"|=]|<-|[.-](?!\w)")
 # Behind an exception's program counter in a stack of arm64 since v6.13 (dump_backtrace_entry()).
 _COUNTER: Final = re.compile(r"(?:\s\[[^][]{1,120}\])? \(PF?K?\)\s*$")
 # The message of another CPU, without a space in between.
 _MESSAGE: Final = re.compile(r"<\d>|\[\s{0,12}\d{1,12}\.\d")
-# A place that ends before its numbers do.
+# A place that is cut off before its numbers.
 _TORN: Final = re.compile(r"(?<![\w.$])[A-Za-z_.$][\w.$]{1,511}\+0x(?![0-9a-fA-F])")
 # What may be between an address and its function.
 _VALUES: Final = re.compile(r"[\s0-9a-fx\[\]<>(?:]*")
@@ -188,7 +186,7 @@ def find_log_words(lines: Sequence[LogLine]) -> list[list[CodeWord]]:
     for line, words in zip(lines, found, strict=True):
         follows = is_exact.get(line.caller, False)
         is_exact[line.caller] = EXACT_FOLLOWS.match(line.message) is not None
-        # Addresses in a list alone are recorded; others are of the running kernel.
+        # An address in a plain list was recorded; an address in a log is of the running kernel.
         is_log = line.is_stamped or has_functions
         of_line = []
         for word in words:

@@ -117,7 +117,7 @@ def find_module_sets(
 
 
 def table_points(table: LocationTable) -> CodeAddresses | None:
-    """Return the points of a table; None where it has none, as of a machine whose calls are not
+    """Return the points of a table; None if it has none, as for a machine whose calls are not
     recognized.
     """
     columns, texts = table.columns, table.text_ranges()
@@ -134,7 +134,7 @@ def find_span(texts: Sequence[TextRange]) -> tuple[int, int]:
 def list_points(
     pcs: Iterable[int], code: tuple[int, int] | None = None, module: str | None = None
 ) -> CodeAddresses:
-    """Return points that are given one by one.
+    """Return the points at some PCs.
 
     :param code: as for :class:`CodeAddresses`; None for the range of the points.
     """
@@ -175,7 +175,7 @@ class PcReading(NamedTuple):
 
     @property
     def judged(self) -> int:
-        """Number of records that are points or not; of the others that is unknown."""
+        """Number of records of which it is known whether they are points."""
         return len(self.words) - self.unjudged
 
     @property
@@ -260,7 +260,7 @@ def find_convention(
 
 def recognize_pc(word: int, points: Iterable[CodeAddresses], call_length: int) -> Convention | None:
     """Return the convention in which one address is a point: recorded as it is, minus 1, or as the
-    call; None where it is a point in none.
+    call; None if it is a point in no convention.
     """
     every = tuple(points)
     for convention in (Convention.RAW, Convention.MINUS1, Convention.CALL):

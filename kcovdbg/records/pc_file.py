@@ -67,7 +67,9 @@ class PcFile(NamedTuple):
     lists_all_points: bool = False
     """Whether it lists points that were not covered as well."""
     names_pcs: bool = False
-    """Whether the file itself calls the numbers PCs: then they are records, whatever they are."""
+    """Whether the file itself calls the numbers PCs: then all of them are records, whatever their
+    values.
+    """
     disorder: str = ""
     """Why its records are in no order; empty where they may be in order."""
     is_exact: bool = False
@@ -299,7 +301,7 @@ def _match_rows(
     """Yield the lines of a text that are no comments.
 
     :param read: returns the numbers in a line that matches.
-    :param read_other: returns those in any other line.
+    :param read_other: returns the numbers in any other line.
     """
     for number, line in enumerate(_lines(data), 1):
         match = _match_line(pattern, line)
@@ -455,7 +457,7 @@ def _read_hexadecimal(data: bytes) -> PcFile | None:
 
 
 def _find_column(start: bytes, wanted: Collection[bytes]) -> int | None:
-    """Return which column of a table has one of some names, None where there is none."""
+    """Return the index of the column of a table that has one of some names; None if none has."""
     first = start.split(b"\n", 1)[0]
     names = [name.strip().strip(b'"').lower() for name in first.split(b",")]
     found = (index for index, name in enumerate(names) if name in wanted)
@@ -723,7 +725,7 @@ def _drcov_entries(title: bytes, body: bytes) -> Iterator[tuple[int, int]]:
     size = b"".join(title.split()[:1])
     claimed = parse_number(size) if size.isdigit() else 0
     entry = _DRCOV_ENTRY.size
-    # One with more digits than a number has is more than there are.
+    # A number with too many digits is larger than the number of entries.
     count = len(body) // entry if claimed is None else min(claimed, len(body) // entry)
     for start, _, module in _DRCOV_ENTRY.iter_unpack(memoryview(body)[: count * entry]):
         yield module, start
@@ -1054,7 +1056,7 @@ _SANCOV: Final = {0xC0BFFFFFFFFFFF64: 8, 0xC0BFFFFFFFFFFF32: 4}
 
 
 def _read_sancov(data: bytes) -> PcFile | None:
-    """Return the words of a sanitizer's file; None where it has not its magic number."""
+    """Return the words of a sanitizer's file; None for a file without its magic number."""
     for order in _ORDERS:
         word_size = _SANCOV.get(int.from_bytes(data[:8], order))
         if word_size is not None:

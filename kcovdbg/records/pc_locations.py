@@ -119,7 +119,7 @@ class PcColumns:
     seen: bytearray
     """For each row of the table, 1 if it has one of the PCs, otherwise 0."""
     unlisted: Sequence[int] = ()
-    """Indexes of PCs that are in no row of the table; none without one."""
+    """Indexes of the PCs that the table lacks; empty without a table."""
 
     def __len__(self) -> int:
         """Return the number of PCs."""
@@ -220,10 +220,9 @@ def is_pattern(text: str) -> bool:
 
 @lru_cache(64)
 def name_matcher(name: str) -> Callable[[str], bool]:
-    """Return a test whether a function has a name, in either form where it is of Rust, or matches a
-    pattern.
+    """Return a test whether a function has a name, or matches a pattern.
 
-    Rust's names have brackets and asterisks that are no pattern.
+    Names of Rust may be mangled or not; they have brackets and asterisks that are no pattern.
     """
     wanted = (name, demangle(name))
     matches = re.compile(translate(name)).fullmatch if is_pattern(name) else lambda _: None
@@ -244,9 +243,7 @@ class OtherCode(Protocol):
         """
 
     def has_function(self, name: str) -> bool:
-        """Return whether debug info has a function with a name, one that is inlined everywhere
-        included.
-        """
+        """Return whether debug info has a function with a name, which may be inlined everywhere."""
 
     def has_file(self, path: str) -> bool:
         """Return whether a module has code of a file or directory, or of one that matches a

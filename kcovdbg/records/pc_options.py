@@ -87,7 +87,7 @@ class WordReading(NamedTuple):
     convention: Convention
     """The convention of the words."""
     kaslr_offset: int = 0
-    """The KASLR offset that they include; where it is negative, it was subtracted twice."""
+    """The KASLR offset that they include. If it is negative, the offset was subtracted twice."""
     correction: int = 0
     """The number to add to the words."""
     module: str | None = None
@@ -95,7 +95,7 @@ class WordReading(NamedTuple):
     shift: int = 0
     """How far moved words are too low, in bytes."""
     records: int = 0
-    """The records of words that were read so."""
+    """Number of records that were read in this way."""
 
 
 class ReadingOptions(NamedTuple):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Patterns for the kernel's messages about crashes: registers, banners, and the part that functions
-have in a crash.
+"""Patterns for the kernel's messages about crashes: registers, banners, and the roles of functions
+in a crash.
 
-All of it is in ``crash_reports.ini``, with the release that each entry is of.
+The patterns are in ``crash_reports.ini``, with the first release that has each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kcovdbg.package_tables import read_tables
 
 
 class CrashRole(Enum):
-    """The part of a function in a crash."""
+    """The role of a function in a crash."""
 
     CRASH = "runs only in a crash"
     REPORT = "reports what its caller did"

@@ -73,8 +73,8 @@ class SourceCoverage(NamedTuple):
     lines: array[int]
     """The lines whose execution is decided, ascending."""
     hits: array[int]
-    """The most records of a block of each line, 1 where it follows from others that it was
-    executed, or 0.
+    """The largest number of records of a block of each line; 1 if only other records show that it
+    was executed; 0 if it was not.
     """
     all_functions: Sequence[FunctionCoverage]
     """The functions with code, by line and name."""
@@ -204,9 +204,9 @@ class CodeCoverage(NamedTuple):
     files: Sequence[SourceCoverage]
     """The files that have code, by path."""
     contradictions: int
-    """Functions whose records contradict their edges."""
+    """Number of functions whose records contradict their edges."""
     unmatched: int
-    """PCs that are no points."""
+    """Number of PCs that are no points."""
 
 
 _Wanted: TypeAlias = Callable[[Frame], bool]
@@ -255,7 +255,7 @@ def find_source_coverage(
 def select_reachable(
     table: LocationTable, files: Iterable[SourceCoverage], functions: Collection[int]
 ) -> Sequence[SourceCoverage]:
-    """Return the coverage of the lines and functions with code of some functions alone.
+    """Return the coverage of files, reduced to the lines that have code in some functions.
 
     :param table: of the image.
     :param functions: numbers of functions.

@@ -25,7 +25,7 @@ class WrittenLocation(NamedTuple):
 
     word: CodeWord
     pc: int | None
-    """None where this kernel has no such function, or has not loaded it."""
+    """None if this kernel has no such function, or has not loaded it."""
     address: int | None
     """The PC plus the KASLR offset."""
     location: Location
@@ -78,9 +78,7 @@ class WordLookup:
         self._are_calls = CALL_MACHINES.fullmatch(target.machine) is not None
 
     def find(self, word: CodeWord) -> Iterator[WrittenLocation]:
-        """Yield the locations that a word can mean: one, or one for each function of a name that
-        several have.
-        """
+        """Yield the locations that a word can mean; several if several functions have its name."""
         # A stack of such a machine has the addresses of calls.
         word = word._replace(
             is_exact=word.is_exact or (self._are_calls and word.function is not None)
