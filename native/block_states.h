@@ -72,8 +72,8 @@ enum kcovdbg_line_state {
 
 struct kcovdbg_states;
 
-/* Find the states of the blocks of all functions, or of some, and of their lines; with_others: other functions may have code of these
-   lines as well. NULL when out of memory. What is given must outlive the states. */
+/* Find the states of the blocks and lines of some functions, or of all; with_others: the code counts as well that other functions have of
+   these lines. NULL when out of memory. The arguments must outlive the states. */
 struct kcovdbg_states *kcovdbg_states_new(const struct kcovdbg_encoded *encoded, const struct kcovdbg_trace *trace,
 					  const uint32_t *functions, size_t function_count, int with_others);
 void kcovdbg_states_free(struct kcovdbg_states *states);

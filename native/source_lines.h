@@ -38,7 +38,7 @@ struct kcovdbg_joined_lines {
 	uint32_t *line, *points, *covered;
 	uint8_t *state;
 	uint64_t *hits;
-	/* Of each function what enum kcovdbg_function_lines has, and the hits of its first line that was executed. */
+	/* For each line on which functions begin: enum kcovdbg_function_lines, and the hits of their first executed line. */
 	uint8_t *function_lines;
 	uint64_t *function_hits;
 };
