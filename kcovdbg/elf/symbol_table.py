@@ -8,6 +8,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, compress, count, islice
@@ -40,6 +41,8 @@ _OUTSIDE: Final = (1 << 64) - 1
 # Suffixes that compilers append to the names of changed and split functions; names in DWARF have
 # none.
 _CLONE_SUFFIX: Final = re.compile(r"(?: \()?\.(?:isra|constprop|part|cold|lto_priv|llvm)\b.*")
+# In the name of the cold part of a function.
+_COLD: Final = ".cold"
 
 # Symbols that the kernel's own table lacks: scripts/mksysmap, since v2.6.23 for labels, since v6.1
 # for the others.
@@ -103,6 +106,28 @@ class FunctionColumns(NamedTuple):
         key = self.addresses.__getitem__
         first = bisect_left(self.by_address, start, key=key)
         return self.by_address[first : bisect_left(self.by_address, end, key=key)]
+
+    def find_whole(self) -> Mapping[int, int]:
+        """Return the function that each cold part was split from, both by index.
+
+        Functions of several files share names. The symbols of one file are near each other.
+        """
+        cold: dict[int, str] = {}
+        for index, name in enumerate(self.names):
+            if _COLD in name:
+                cold[index] = name.partition(_COLD)[0]
+        if not cold:
+            return {}
+        wanted = set(cold.values())
+        by_name: defaultdict[str, list[int]] = defaultdict(list)
+        for index, name in enumerate(self.names):
+            if name in wanted and self.sizes[index]:
+                by_name[name].append(index)
+        found: dict[int, int] = {}
+        for part, name in cold.items():
+            if name in by_name:
+                found[part] = min(by_name[name], key=lambda other: abs(other - part))
+        return found
 
 
 def _order(numbers: Sequence[int]) -> list[int]:

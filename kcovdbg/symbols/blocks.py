@@ -13,7 +13,6 @@ import re
 import struct
 from array import array
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum, IntFlag
 from itertools import count
@@ -225,23 +224,11 @@ def _list_parts(symbols: SymbolTable, texts: Sequence[LoadedSection]) -> CodePar
 
 def _find_owners(columns: FunctionColumns, starts: Sequence[int]) -> dict[int, int]:
     """Return the part that each cold part belongs to."""
-    names, addresses, sizes, _ = columns
-    cold = [index for index, name in enumerate(names) if ".cold" in name]
-    if not cold:
-        return {}
-    wanted = {names[index].partition(".cold")[0] for index in cold}
-    by_name: defaultdict[str, list[int]] = defaultdict(list)
-    for index, name in enumerate(names):
-        if name in wanted and sizes[index]:
-            by_name[name].append(index)
     found = {}
-    for index in cold:
-        part = bisect_right(starts, addresses[index]) - 1
-        owners = by_name.get(names[index].partition(".cold")[0])
-        if owners and part >= 0:
-            # Functions of several files share names: the symbols of one are near each other.
-            owner = min(owners, key=lambda other: abs(other - index))
-            found[part] = bisect_right(starts, addresses[owner]) - 1
+    for cold, owner in columns.find_whole().items():
+        part = bisect_right(starts, columns.addresses[cold]) - 1
+        if part >= 0:
+            found[part] = bisect_right(starts, columns.addresses[owner]) - 1
     # Cold parts have none themselves.
     return {part: owner for part, owner in found.items() if owner >= 0 and owner not in found}
 

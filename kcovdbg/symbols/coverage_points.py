@@ -113,26 +113,23 @@ def kind_of_callback(name: str) -> PointKind | None:
 
 
 class Functions:
-    """Functions by address. Of several with one address or name, the first in the symbol table
-    counts.
-    """
+    """Functions by address. Of several with one address, the first in the symbol table counts."""
 
     def __init__(self, symbols: SymbolTable) -> None:
         columns = symbols.function_columns
-        # Of several with one key a dictionary keeps the last: in reverse, the first of the table.
+        # Of several at one address a dictionary keeps the last: in reverse, the first of the table.
         names = list(compress(columns.names, columns.sizes))[::-1]
         addresses = list(compress(columns.addresses, columns.sizes))[::-1]
         sizes = list(filter(None, columns.sizes))[::-1]
         self._sizes = dict(zip(addresses, sizes, strict=True))
         self._names = dict(zip(addresses, names, strict=True))
         self._starts = sorted(self._sizes)
-        # The function of each cold part: it is entered by jumps from that one, with its return
-        # address.
-        self._whole: dict[int, int] = {}
-        starts_by_name = dict(zip(names, addresses, strict=True))
-        for start, name in self._names.items():
-            if ".cold" in name:
-                self._whole[start] = starts_by_name.get(name.partition(".cold")[0], start)
+        # The function of each cold part, which is entered by a jump from that function, with its
+        # return address.
+        self._whole = {
+            columns.addresses[cold]: columns.addresses[owner]
+            for cold, owner in columns.find_whole().items()
+        }
 
     @property
     def starts(self) -> AbstractSet[int]:

@@ -137,6 +137,59 @@ def test_points_of_a_linked_image(built):
     assert not set(by_objdump(built / "a", "branchy")) & set(found.tail)
 
 
+# One file has the function, the other a function of the same name, whose cold part jumps to the
+# callback.
+TWINS = (
+    """
+.text
+.globl __sanitizer_cov_trace_pc, ask_plain
+.type __sanitizer_cov_trace_pc, @function
+__sanitizer_cov_trace_pc: ret
+.size __sanitizer_cov_trace_pc, . - __sanitizer_cov_trace_pc
+.type twin, @function
+twin: ret
+.size twin, . - twin
+.type ask_plain, @function
+ask_plain: call twin
+ret
+.size ask_plain, . - ask_plain
+""",
+    """
+.text
+.globl ask_split
+.skip 200, 0x90
+.type twin, @function
+twin: test %eax, %eax
+jne twin.cold
+ret
+.size twin, . - twin
+.type ask_split, @function
+ask_split: call twin
+ret
+.size ask_split, . - ask_split
+.skip 200, 0x90
+.type twin.cold, @function
+twin.cold: jmp __sanitizer_cov_trace_pc
+.size twin.cold, . - twin.cold
+""",
+)
+
+
+@needs_gcc
+def test_a_cold_part_belongs_to_the_function_of_its_file(tmp_path):
+    for name, code in zip(("a.s", "b.s"), TWINS, strict=True):
+        (tmp_path / name).write_text(code)
+    command = "gcc -nostdlib -static -no-pie -Wl,-e,ask_split -o image a.s b.s"
+    output_of(*command.split(), cwd=tmp_path)
+    listing = output_of("objdump", "-d", tmp_path / "image")
+    calls = {
+        caller: int(back, 16)
+        for caller, back in re.findall(r"<(ask_\w+)>:\n.*call .*\n *(\w+):", listing)
+    }
+    with ElfFile(tmp_path / "image") as elf:
+        assert list(find_points(elf).tail) == [calls["ask_split"]]
+
+
 TAIL_CALLS = """
 #include <stdio.h>
 #include <string.h>
