@@ -360,22 +360,11 @@ class SymbolTable:
                 return self[index]
         return None
 
-    def find_before(self, address: int) -> ElfSymbol | None:
-        """Find the defined symbol with a name that starts nearest at or before an address as
-        linked; of several, the last one in the table.
-        """
-        starts, indexes = self._defined_by_start
-        for position in reversed(range(bisect_right(starts, address))):
-            symbol = self[indexes[position]]
-            if symbol.name:
-                return symbol
-        return None
-
     def find_each_before(
         self, addresses: array[int], *, functions_only: bool = False
     ) -> list[ElfSymbol | None]:
-        """Return the result of :meth:`find_before` for each of some addresses, without sorting all
-        symbols.
+        """Return for each address the defined symbol with a name that starts nearest at or before
+        it, as linked; of several, the last one in the table.
 
         :param addresses: in ascending order.
         :param functions_only: whether to search only the symbols of functions, with or without a
@@ -426,20 +415,15 @@ class SymbolTable:
             if section is not None:
                 wanted = range(section, section + 1)
             columns = zip(range(len(self)), self._names, self._types, self._sections, strict=True)
-            self._kallsyms[section] = self._sort_by_start(
+            named = (
                 index
                 for index, name, kind, own_section in columns
                 if name and kind in _NAMING and own_section in wanted
             )
+            indexes = array("I", sorted(named, key=self._addresses.__getitem__))
+            starts = array("Q", map(self._addresses.__getitem__, indexes))
+            self._kallsyms[section] = starts, indexes
         return self._kallsyms[section]
-
-    @cached_property
-    def _defined_by_start(self) -> tuple[array[int], array[int]]:
-        return self._sort_by_start(compress(range(len(self)), self._sections))
-
-    def _sort_by_start(self, found: Iterable[int]) -> tuple[array[int], array[int]]:
-        indexes = array("I", sorted(found, key=self._addresses.__getitem__))
-        return array("Q", map(self._addresses.__getitem__, indexes)), indexes
 
     @cached_property
     def _by_address(self) -> tuple[array[int], array[int]]:

@@ -132,8 +132,7 @@ class CallGraph:
 
     def data_at(self, address: int) -> ElfSymbol | None:
         """Return the symbol of the data that a word is in, None where none has it."""
-        symbol = self._symbols.find_before(address)
-        return symbol if symbol is not None and address < symbol.address + symbol.size else None
+        return self._symbols.find_at(address)
 
     @cached_property
     def system_calls(self) -> frozenset[int]:

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 import zlib
+from array import array
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -570,7 +571,7 @@ def _read_image(path: str) -> int:
     with ElfFile(path) as elf:
         print(elf.build_id, len(elf.symbols), read_comp_dir(elf))
         print(len(find_points(elf).pc), find_file_points(elf) if elf.is_relocatable else None)
-        print(elf.symbols.find_at(_KERNEL), elf.symbols.find_before(_KERNEL))
+        print(elf.symbols.find_at(_KERNEL), elf.symbols.find_each_before(array("Q", pcs)))
         proof = CodeProof(path, elf.build_id, 0, None)
         print(
             proof.judge(pcs, PC, elf.read),

@@ -80,8 +80,8 @@ table: .quad pointed
 class Calls:
     """The calls of an image; places and functions are named by labels."""
 
-    def __init__(self, folder, *options):
-        (folder / "code.s").write_text(CODE)
+    def __init__(self, folder, *options, code=CODE):
+        (folder / "code.s").write_text(code)
         link = ["gcc", "-nostdlib", "-static", "-Wl,-z,noexecstack", "-Wl,-e,caller", *options]
         run([*link, "-o", str(folder / "image"), "code.s"], folder)
         with ElfFile(folder / "image") as elf:
@@ -151,6 +151,12 @@ def test_pointers_are_of_starts_alone(calls):
     assert calls.pointers("caller") == []
     assert calls.graph.has_pointers(calls.number("pointed"))
     assert not calls.graph.has_pointers(calls.number("callee"))
+
+
+def test_data_with_a_label_in_it(tmp_path):
+    data = ".type data, @object\ndata: .quad 1\ntable: .quad pointed\n.size data, . - data\n"
+    calls = Calls(tmp_path, "-no-pie", code=CODE.replace("table: .quad pointed\n", data))
+    assert calls.graph.data_at(calls.labels["table"]).name == "data"
 
 
 def test_pointers_that_are_relocated(tmp_path):
