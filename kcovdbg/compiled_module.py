@@ -61,6 +61,19 @@ def make_room(code: Literal["B", "I", "Q"], count: int) -> Any:
     return ffi.new_allocator(should_clear_after_alloc=False)(_C_TYPES[code], count)
 
 
+def copy_array(code: str, pointer: Any, count: int) -> array[int]:
+    """Return a copy of the items that C's array has.
+
+    :param code: the type of the items, as in the array module.
+    :param pointer: the first item; any pointer if there are none.
+    """
+    ffi, _ = load_native()
+    copied = array(code)
+    if count:
+        copied.frombytes(ffi.buffer(pointer, count * copied.itemsize))
+    return copied
+
+
 def zeros(code: str, count: int) -> array[int]:
     """Return an array of zeros.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
-from kcovdbg.compiled_module import column, load_native
+from kcovdbg.compiled_module import column, copy_array, load_native
 from kcovdbg.elf.file import ElfFile, open_image
 from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.symbols.arch import ARCHITECTURES, BranchKind
@@ -166,15 +166,6 @@ def _describe_searches(searches: Sequence[BranchSearch]) -> list[tuple[BranchKin
     return [(search.kinds, made[id(search.targets)]) for search in searches]
 
 
-def _copy(items: Any, count: int) -> array[int]:
-    """Return a copy of C's array."""
-    ffi, _ = load_native()
-    copied = array("Q")
-    if count:
-        copied.frombytes(ffi.buffer(items, count * copied.itemsize))
-    return copied
-
-
 def search_branches(
     texts: Sequence[tuple[int, bytes | memoryview]],
     machine: int,
@@ -200,7 +191,10 @@ def search_branches(
             ):
                 raise MemoryError
             return [
-                BranchColumns(_copy(one.backs, one.count), _copy(one.led, one.count)) for one in own
+                BranchColumns(
+                    copy_array("Q", one.backs, one.count), copy_array("Q", one.led, one.count)
+                )
+                for one in own
             ]
         finally:
             lib.kcovdbg_searches_free(own, number)

@@ -10,7 +10,6 @@ and of thunks are left out.
 from __future__ import annotations
 
 import re
-from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
@@ -18,7 +17,7 @@ from functools import cached_property
 from itertools import compress
 from typing import Final, NamedTuple
 
-from kcovdbg.compiled_module import load_native
+from kcovdbg.compiled_module import copy_array, load_native
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
 from kcovdbg.symbols.blocks import BlockColumns, CodeImage, CodeParts, NativeImage
 
@@ -94,8 +93,8 @@ class CallGraph:
             raise MemoryError
         try:
             count, functions = found.count, self._parts.function_count
-            self._ends = _copy("I", found.ends, functions)
-            self._places = _copy("Q", found.places, count)
+            self._ends = copy_array("I", found.ends, functions)
+            self._places = copy_array("Q", found.places, count)
             self._kinds = bytes(ffi.buffer(found.kinds, count))
         finally:
             lib.kcovdbg_calls_free(found)
@@ -211,13 +210,6 @@ class CallGraph:
         span = self._span(function)
         kinds = self._kinds[span.start : span.stop]
         return _Reference.IN_DATA in kinds or _Reference.IN_CODE in kinds
-
-
-def _copy(code: str, values: object, count: int) -> array[int]:
-    ffi, _ = load_native()
-    copied = array(code)
-    copied.frombytes(ffi.buffer(values, count * copied.itemsize))
-    return copied
 
 
 def _name_functions(symbols: SymbolTable, parts: CodeParts) -> Mapping[int, str]:

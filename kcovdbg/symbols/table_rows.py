@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from kcovdbg.compiled_module import column, load_native, zeros
+from kcovdbg.compiled_module import column, copy_array, load_native, zeros
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.limits import MEMORY, over_limit
 from kcovdbg.model.location import Frame, FrameColumns
@@ -72,21 +72,13 @@ class Locations:
         return found
 
     def arrays(self) -> LocationArrays:
-        """Return a copy of what there is."""
-        ffi, _ = load_native()
+        """Return a copy of the locations."""
         found = self._describe()
-
-        def copy(pointer: Any, count: int) -> array[int]:
-            numbers = array("I")
-            if count:
-                numbers.frombytes(ffi.buffer(pointer, 4 * count))
-            return numbers
-
         return LocationArrays(
             self.text(),
-            copy(found.frames, 4 * found.frame_count),
-            copy(found.chain_ends, found.chain_count),
-            copy(found.chain_frames, found.chain_frame_count),
+            copy_array("I", found.frames, 4 * found.frame_count),
+            copy_array("I", found.chain_ends, found.chain_count),
+            copy_array("I", found.chain_frames, found.chain_frame_count),
         )
 
     @property
