@@ -36,6 +36,7 @@ from kcovdbg.elf.header import (
     SHF_ALLOC,
     SHT_NOBITS,
     SHT_NOTE,
+    SHT_RELA,
     SHT_SYMTAB,
     ElfError,
     ElfLayout,
@@ -288,7 +289,7 @@ class ElfFile:
         found: dict[int, list[Section]] = {}
         total = 0
         for section in self.sections:
-            if section.type == _SHT_RELA:
+            if section.type == SHT_RELA:
                 found.setdefault(section.info, []).append(section)
                 total += section.size
         # In a damaged file, many tables may be at one place.
@@ -399,7 +400,6 @@ def open_image(path: PathName, code: PathName | None) -> ElfFile:
     return image
 
 
-_SHT_RELA: Final = 4
 # Elf64_Rela: offset, info, addend.
 _LAYOUT: Final = "QQq"
 _WORD: Final = struct.Struct("<I")
@@ -445,15 +445,23 @@ def read_relocations(elf: ElfFile, section: Section) -> Iterator[Relocation]:
     :param elf: a 64-bit file.
     :raises ElfError: when the file is damaged.
     """
-    layout = struct.Struct(elf.header.byte_order + _LAYOUT)
     for table in elf.relocation_tables.get(section.number, ()):
-        data = elf.read_section(table)
-        if len(data) % layout.size:
-            raise damaged(
-                elf.name, f"{table.name} of {len(data)} bytes, {layout.size} for each relocation"
-            )
-        for offset, info, addend in layout.iter_unpack(data):
-            yield Relocation(offset, info & 0xFFFFFFFF, info >> 32, addend)
+        yield from read_relocation_table(elf, table)
+
+
+def read_relocation_table(elf: ElfFile, table: Section) -> Iterator[Relocation]:
+    """Iterate over the relocations in a table, as :func:`read_relocations` does.
+
+    :param table: of type ``SHT_RELA``.
+    """
+    layout = struct.Struct(elf.header.byte_order + _LAYOUT)
+    data = elf.read_section(table)
+    if len(data) % layout.size:
+        raise damaged(
+            elf.name, f"{table.name} of {len(data)} bytes, {layout.size} for each relocation"
+        )
+    for offset, info, addend in layout.iter_unpack(data):
+        yield Relocation(offset, info & 0xFFFFFFFF, info >> 32, addend)
 
 
 def link_section(

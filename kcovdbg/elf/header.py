@@ -132,8 +132,10 @@ def is_elf(ident: bytes) -> bool:
 
 
 SHT_SYMTAB: Final = 2
+SHT_RELA: Final = 4
 SHT_NOTE: Final = 7
 SHT_NOBITS: Final = 8
+SHT_DYNSYM: Final = 11
 
 SHF_ALLOC: Final = 0x2
 SHF_EXECINSTR: Final = 0x4

@@ -10,7 +10,6 @@ not what it looks like.
 from __future__ import annotations
 
 import re
-import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,9 +18,10 @@ from itertools import count
 from operator import add, attrgetter, sub
 from typing import Any, Final, NamedTuple
 
+from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.compiled_module import column, load_native, make_room, zeros
-from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import EM_386, EM_X86_64
+from kcovdbg.elf.file import ElfFile, read_relocation_table
+from kcovdbg.elf.header import EM_386, EM_X86_64, SHF_ALLOC, SHT_DYNSYM, SHT_RELA
 from kcovdbg.elf.placed_module import PlacedModule
 from kcovdbg.elf.symbol_table import FunctionColumns, SymbolTable
 from kcovdbg.errors import CapabilityError
@@ -42,9 +42,6 @@ from kcovdbg.symbols.dwarf_reader import DwarfReader, FoundRows
 NO_FILE: Final = 0xFFFFFFFF
 """The file of a row at the end of a sequence."""
 
-_SHT_RELA: Final = 4
-_SHT_DYNSYM: Final = 11
-_SHF_ALLOC: Final = 2
 # Room for line tables whose rows do not ascend.
 _CUT_SEQUENCES: Final = 1 << 12
 # Static branches of CPU features jump there and back before the kernel replaces them.
@@ -336,17 +333,16 @@ def read_linked(elf: ElfFile, symbols: SymbolTable, reader: DwarfReader | None =
         ftrace = calls.address, calls.address + calls.size
     texts = {section.number for section in elf.text_sections()}
     sections: list[LoadedSection] = []
-    layout = f"{elf.header.byte_order}QQq"
     pointers, places = array("Q"), array("Q")
     for section in elf.sections:
-        if not section.flags & _SHF_ALLOC or section.type == _SHT_DYNSYM:
+        if not section.flags & SHF_ALLOC or section.type == SHT_DYNSYM:
             continue
-        if section.type == _SHT_RELA:
+        if section.type == SHT_RELA:
             # In images that can be relocated, pointers are addends.
-            for place, _, addend in _struct_rows(layout, elf.read_section(section)):
-                if not ftrace[0] <= place < ftrace[1]:
-                    pointers.append(addend % (1 << 64))
-                    places.append(place)
+            for entry in read_relocation_table(elf, section):
+                if not ftrace[0] <= entry.offset < ftrace[1]:
+                    pointers.append(entry.addend & WORD_MASK)
+                    places.append(entry.offset)
             continue
         is_text = section.number in texts
         if section.size and (section.address or is_text):
@@ -372,12 +368,6 @@ def read_linked(elf: ElfFile, symbols: SymbolTable, reader: DwarfReader | None =
         places,
         [] if reader is None else reader.functions_without_return(),
     )
-
-
-def _struct_rows(layout: str, data: bytes) -> Iterable[tuple[Any, ...]]:
-    """Iterate over structures, without the incomplete last one."""
-    size = struct.calcsize(layout)
-    return struct.iter_unpack(layout, data[: len(data) // size * size])
 
 
 class SourceRows(NamedTuple):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from kcovdbg.abi.address import PAGE_SIZE, address_of, page_align_down
+from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK, address_of, page_align_down
 from kcovdbg.abi.record import Codec
 from kcovdbg.compiled_module import load_native
 from kcovdbg.elf.file import ElfFile
@@ -35,7 +35,6 @@ from kcovdbg.target.target import SourceLines
 
 # Modules of x86-64, arm64 and riscv64 are within 2 GiB of the kernel's text.
 _REACH: Final = 1 << 31
-_ADDRESSES: Final = (1 << 64) - 1
 _FAR: Final = 1 << 40
 # Marks an indirect jump (through a register or memory): no function is at this address.
 _ANYWHERE: Final = 0
@@ -125,7 +124,7 @@ class _Image:
             index, rest = divmod(back - _FAR, _BEFORE)
             if not rest:
                 pc = pcs[index - 1]
-                calls[pc].append(target if target == _ANYWHERE else target - back + pc & _ADDRESSES)
+                calls[pc].append(target if target == _ANYWHERE else target - back + pc & WORD_MASK)
         return calls
 
     @cached_property
