@@ -16,7 +16,7 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.log_record import KernelLog
 from kcovdbg.series import table
 from kcovdbg.target.connection import MachineState
-from kcovdbg.walk.printk_log import read_kernel_log
+from kcovdbg.walk.printk_log import LOG_RECORDS, read_kernel_log
 
 
 def _era_text(row: Mapping[str, Any]) -> str | None:
@@ -100,7 +100,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:  # noqa: AR
     log, title, panic = KernelLog(), None, None
     if state is not MachineState.GONE and target.memory_problem is None:
         # Imported here: an image has no log, and compiling the patterns of reports takes time.
-        from kcovdbg.records.crash_report import LOG_RECORDS, find_report
+        from kcovdbg.records.crash_report import find_report
 
         log = read_kernel_log(target, LOG_RECORDS)
         report = find_report(log.records)

@@ -21,7 +21,6 @@ from kcovdbg.crash.crash_summary import find_crashed_task
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.remote import RemoteSite
 from kcovdbg.model.state import Part, PointProof, State
-from kcovdbg.records.crash_report import LOG_RECORDS
 from kcovdbg.target.target import Target
 from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.crash_evidence import read_crash_evidence
@@ -128,7 +127,7 @@ def read_everything(
         reader.read(Part.CARRIERS)
     # For info, last and log.
     read_kernel_log(target)
-    crashed = find_crashed_task(read_crash_evidence(target, reader, LOG_RECORDS))
+    crashed = find_crashed_task(read_crash_evidence(target, reader))
 
     with_stack = {task.fields.address: task.fields for task in state.tasks}
     for address in state.current.values():

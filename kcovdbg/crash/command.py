@@ -39,7 +39,6 @@ from kcovdbg.model.location import Location
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.state import Extent, Part
 from kcovdbg.model.task import Role, Task
-from kcovdbg.records.crash_report import LOG_RECORDS
 from kcovdbg.records.function_trace import find_runs
 from kcovdbg.records.located_records import locate_records
 from kcovdbg.records.pc_locations import LocationCache
@@ -359,7 +358,7 @@ def _step_errors(step: _Step) -> tuple[str, ...]:
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
-    crashed = find_crashed_task(read_crash_evidence(context.target, context.reader, LOG_RECORDS))
+    crashed = find_crashed_task(read_crash_evidence(context.target, context.reader))
     tasks, remarks = _choose(context, args, crashed)
     found = [_find_steps(context, task, crashed) for task in tasks]
     limit = _LINES if args.n is None else args.n

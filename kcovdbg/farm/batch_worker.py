@@ -48,7 +48,6 @@ from kcovdbg.model.crash_evidence import TaskStack
 from kcovdbg.model.kcov import name_task
 from kcovdbg.model.state import Part
 from kcovdbg.output_file import open_output
-from kcovdbg.records.crash_report import LOG_RECORDS
 from kcovdbg.records.side_file import read_header
 from kcovdbg.records.trace_reader import read_trace
 from kcovdbg.target import dump_file as dumpfile
@@ -228,9 +227,7 @@ def _run_commands(job: BatchJob) -> Iterator[Outcome]:
         context = make_context(
             workspace, *find_command(workspace, ["last"]), workspace.terminal(), Format.TEXT
         )
-        crashed = find_crashed_task(
-            read_crash_evidence(context.target, context.reader, LOG_RECORDS)
-        )
+        crashed = find_crashed_task(read_crash_evidence(context.target, context.reader))
         outcome = replace(outcome, crash=_summarize(context, crashed))
     for index, line in enumerate(job.lines):
         try:

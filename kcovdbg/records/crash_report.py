@@ -28,8 +28,6 @@ from kcovdbg.records.report_table import (
     TRACE,
 )
 
-LOG_RECORDS: Final = 4000
-"""How many of the newest records of the kernel's log are searched for a crash."""
 # kernel/panic.c
 _PANIC: Final = re.compile(r"Kernel panic - not syncing: (.*)")
 # Reasons of panic() after another report.

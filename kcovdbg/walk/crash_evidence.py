@@ -7,7 +7,7 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.crash_evidence import CrashEvidence, TaskStack
 from kcovdbg.model.state import Part
 from kcovdbg.target.target import Target
-from kcovdbg.walk.printk_log import read_kernel_log
+from kcovdbg.walk.printk_log import LOG_RECORDS, read_kernel_log
 from kcovdbg.walk.state import StateReader
 
 _NO_STACKS = "stacks are unavailable from this target"
@@ -26,11 +26,8 @@ def read_stack(target: Target, task: int) -> TaskStack:
         return TaskStack(error=str(error))
 
 
-def read_crash_evidence(target: Target, reader: StateReader, log_records: int) -> CrashEvidence:
-    """Return the evidence of a crash, if the kernel has crashed.
-
-    :param log_records: limit for the records of the log, as for :func:`read_kernel_log`.
-    """
+def read_crash_evidence(target: Target, reader: StateReader) -> CrashEvidence:
+    """Return the evidence of a crash, if the kernel has crashed."""
     if target.stacks is None:
         return CrashEvidence(error=_NO_STACKS)
     try:
@@ -40,5 +37,5 @@ def read_crash_evidence(target: Target, reader: StateReader, log_records: int) -
     if task is None:
         return CrashEvidence()
     state = reader.read(Part.ALL_TASKS | Part.CURRENT)
-    log = read_kernel_log(target, log_records).records
+    log = read_kernel_log(target, LOG_RECORDS).records
     return CrashEvidence(task, stack=read_stack(target, task), log=log, state=state)

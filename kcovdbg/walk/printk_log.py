@@ -32,6 +32,9 @@ _CALLER_IS_CPU: Final = 1 << 31
 # Pieces with fewer bytes between them are read at once.
 _GAP: Final = 256
 
+LOG_RECORDS: Final = 4000
+"""Limit for the newest records that are searched for a crash."""
+
 
 def read_kernel_log(target: Target, newest: int | None = None) -> KernelLog:
     """Read the kernel's log. Its remarks name missing records.
