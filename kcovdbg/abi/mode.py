@@ -14,8 +14,6 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.generations import MODE_PREFIX, Feature
 from kcovdbg.abi.record import CMP, PC, Codec
 
-PREFIX: Final = MODE_PREFIX
-
 # A task's mode word has a mode and flags. Since Linux kernel commit 0ed557aa8139 ("sched/core /
 # kcov: avoid kcov_area during task switch") (in v4.18) bit 30 is set in every task that is switched
 # out, although it may never have used KCOV.
@@ -175,7 +173,8 @@ def name_bits(bits: int) -> str:
 
 def plain_name(enumerator: str) -> str:
     """Return the name of a mode: the enumerator in upper case, without the prefix."""
-    return enumerator.upper().removeprefix(PREFIX)
+    # Kernels older than the merged one spell the prefix in lower case.
+    return enumerator.upper().removeprefix(MODE_PREFIX)
 
 
 def mode_name(value: int, enumerators: Mapping[str, int]) -> str:
@@ -188,8 +187,7 @@ def mode_name(value: int, enumerators: Mapping[str, int]) -> str:
     """
     for name, number in enumerators.items():
         if number == value:
-            # Kernels older than the merged one spell the prefix in lower case.
-            return name[len(PREFIX) :].upper() if name.upper().startswith(PREFIX) else name
+            return plain_name(name)
     # Zero is "not initialised" where the enumeration has no name for it.
     return DISABLED if value == 0 else f"{value:#x}"
 

@@ -322,15 +322,12 @@ class Encoding:
         return self.codec.capacity(size, word_size, self.prefix_words)
 
 
-def make_encoding(
-    codec: Codec, word_size: int, big_endian: bool = False, *, prefix_words: int = 0
-) -> Encoding:
-    """Return the encoding of a kernel's buffer.
+def make_encoding(codec: Codec, word_size: int, big_endian: bool = False) -> Encoding:
+    """Return the encoding of a kernel's buffer without words before the count.
 
     :param word_size: bytes of the kernel's ``unsigned long``.
-    :param prefix_words: words before the count.
     """
-    return Encoding(codec, codec.word_size or word_size, big_endian, prefix_words, codec.base)
+    return Encoding(codec, codec.word_size or word_size, big_endian, base=codec.base)
 
 
 def decode_words(data: bytes | bytearray | memoryview, encoding: Encoding) -> array[int]:

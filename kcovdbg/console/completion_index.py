@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.handle import decode_handle
-from kcovdbg.abi.mode import PREFIX
+from kcovdbg.abi.mode import plain_name
 from kcovdbg.console.argument import Value
 from kcovdbg.console.context import Workspace
 from kcovdbg.console.text import escape
@@ -139,8 +139,7 @@ def index_state(
         Value.HANDLE: handles,
         Value.SUBJECT: (*collecting, *handles, *addresses, *tids),
         Value.MODE: [
-            Candidate(mode.upper().removeprefix(PREFIX).lower().replace("_", "-"), escape(mode))
-            for mode in modes
+            Candidate(plain_name(mode).lower().replace("_", "-"), escape(mode)) for mode in modes
         ],
         Value.BUFFER: collecting,
         "kcov:": addresses,

@@ -16,7 +16,17 @@ from functools import reduce
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import mode
-from kcovdbg.abi.generations import AREA, KCOV, MODE, PERCPU, REMOTE, TASK, Feature, Generation
+from kcovdbg.abi.generations import (
+    AREA,
+    KCOV,
+    MODE,
+    MODE_PREFIX,
+    PERCPU,
+    REMOTE,
+    TASK,
+    Feature,
+    Generation,
+)
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, TargetError
 from kcovdbg.model.kcov import KcovFields
 from kcovdbg.model.task import SavedState
@@ -494,7 +504,7 @@ def _find_missing(
     if Feature.SAVED_IN_TASK in features and features.isdisjoint(
         (Feature.OWNER_MEMBER, Feature.MODE_REMOTE)
     ):
-        yield f"{TASK}.kcov_remote, or else {mode.PREFIX}REMOTE"
+        yield f"{TASK}.kcov_remote, or else {MODE_PREFIX}REMOTE"
     for type_name, name in _EXPECTED_ELSEWHERE:
         if not _has_member(target, type_name, name):
             yield f"{type_name}.{name}"
@@ -511,7 +521,7 @@ def _expected_modes(
     if Feature.COMPARISONS in features:
         names = ("DISABLED", "TRACE_PC", "TRACE_CMP", "INIT")
     replaced = frozenset(name for series, _ in detected for name in series.replaced)
-    yield from (full for name in names if (full := mode.PREFIX + name) not in replaced)
+    yield from (full for name in names if (full := MODE_PREFIX + name) not in replaced)
     for _, variant in detected:
         yield from variant.enumerators
 
@@ -551,5 +561,5 @@ def _find_unrecognized(target: Target, names: frozenset[str]) -> tuple[str, ...]
     with contextlib.suppress(MissingTypeError):
         known = known_members(KCOV)
         found += [f"{KCOV}.{name}" for name in target.member_names(KCOV) if name not in known]
-    found += [f"{mode.PREFIX}{name}" for name in sorted(names - known_modes())]
+    found += [f"{MODE_PREFIX}{name}" for name in sorted(names - known_modes())]
     return tuple(found)

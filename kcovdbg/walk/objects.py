@@ -115,12 +115,11 @@ def find_capacity(
 
 def find_implausible(target: Target, layout: Layout, fields: KcovFields) -> str | None:
     """Return why memory is not, or no longer, a ``struct kcov``; None if nothing shows that."""
-    low, high = target.kernel_range
     if fields.refcount is not None and not 0 < fields.refcount < 1 << 30:
         return f"its refcount is {fields.refcount}"
     if fields.area and not is_kernel_pointer(target, fields.area, PAGE_SIZE):
         return f"its area {fields.area:#x} is no buffer's address"
-    if fields.task and (not low <= fields.task <= high or fields.task % target.word_size):
+    if fields.task and not is_kernel_pointer(target, fields.task):
         return f"its t {fields.task:#x} is no task's address"
     mode = fields.mode
     if mode is not None and layout.modes and not is_known(layout.object_mode_name(mode)):

@@ -86,7 +86,8 @@ def test_comparisons_have_64_bit_words_everywhere(word_size, big_endian):
 def test_capacity(size, word_size, capacity):
     assert CMP.capacity(size, word_size) == capacity
     assert PC.capacity(65536, 8) == 65535
-    assert make_encoding(PC, 8, prefix_words=1024).capacity(4096, 8) == 3071
+    encoding = replace(make_encoding(PC, 8), prefix_words=1024)
+    assert encoding.capacity(4096, 8) == 3071
 
 
 @pytest.mark.parametrize(
@@ -208,7 +209,7 @@ def test_guessing():
 )
 def test_random_bytes_at_every_decoder(codec, data, order, bitmap):
     word_size, big_endian = order
-    encoding = make_encoding(codec, word_size, big_endian, prefix_words=bitmap)
+    encoding = replace(make_encoding(codec, word_size, big_endian), prefix_words=bitmap)
     encoding = replace(encoding, base=0xFFFFFFFF81000000)
     words = record.decode_words(data, encoding)
     assert len(words) == len(data) // encoding.word_size
