@@ -133,7 +133,7 @@ class Codec:
     of the buffer then counts words instead of records, and ``record_words`` is 1.
     """
     has_points: bool = True
-    """Whether the address in a record is that of a coverage point."""
+    """Whether the address in a record is the address of a coverage point."""
     lead: int = 0
     """Added to the address in a record to make a PC. A PC is a return address, which is looked up
     as the address before it.

@@ -340,9 +340,7 @@ class ElfFile:
         return found is not None and found.size > 0 and found.type != SHT_NOBITS
 
     def read_notes(self) -> bytes:
-        """Return the bytes of the notes: in a core those of segments, otherwise those of
-        sections.
-        """
+        """Return the bytes of the notes: in a core the notes of segments, otherwise of sections."""
         if self.is_core:
             spans = [(part.offset, part.filesz) for part in self.segments if part.type == PT_NOTE]
         else:
@@ -467,8 +465,8 @@ def read_relocation_table(elf: ElfFile, table: Section) -> Iterator[Relocation]:
 def link_section(
     elf: ElfFile, section: Section, address: int, find_address: Callable[[int], int | None]
 ) -> bytes:
-    """Return the contents of a section as in a loaded module, with relocations applied. Only those
-    of the machines in :data:`LINKABLE` are known.
+    """Return the contents of a section as in a loaded module, with relocations applied. Only the
+    relocations of the machines in :data:`LINKABLE` are known.
 
     :param address: the address at which it is loaded.
     :param find_address: returns the address of a symbol by its index. Relocations of a symbol are

@@ -14,7 +14,8 @@ from kcovdbg.elf.header import ElfError
 from kcovdbg.input_file import PathName
 from kcovdbg.user_folder import is_placed
 
-# dwz's section has a name and a build ID. That of DWARF 5 has a version and a flag before them.
+# dwz's section has a name and a build ID. The section of DWARF 5 has a version and a flag before
+# them.
 _LINK: Final = ".gnu_debugaltlink"
 _SUPPLEMENT: Final = ".debug_sup"
 _SUPPLEMENT_HEADER: Final = 3

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Plain data: what the walkers return and the renderers take.
+"""Plain data, which walkers return and renderers take, and pure functions of it.
 
-Nothing here reads, computes or prints.
+Nothing here reads a kernel or prints.
 """

@@ -100,7 +100,7 @@ class Area(NamedTuple):
     address: int
     size: int | None
     """Size in words of the kernel. A free area has it in its overlay, an area in use in its
-    section's task; otherwise it is that of the vmalloc area, in whole pages.
+    section's task; otherwise it is the size of the vmalloc area, in whole pages.
     """
     list: str
     """The kind of its sections: ``task`` or ``irq``."""

@@ -278,7 +278,7 @@ class KernelFacts:
         return self.page_align(area.size) // self.buffer_word
 
     def is_pointer(self, address: int) -> bool:
-        """Return whether an address can be that of a structure in the kernel."""
+        """Return whether an address can be the address of a structure in the kernel."""
         return is_aligned_in(self.kernel_range, address, self.word_size)
 
 
@@ -501,7 +501,6 @@ class State(_Members):
     """The stacks that were asked for, by task; None for a stack that cannot be unwound."""
     syscalls: Mapping[int, TaskSyscall] = field(default_factory=dict, repr=False)
     """The system calls that were asked for, by task."""
-
     parts: Part = Part.NOTHING
     """The parts that were asked for."""
 

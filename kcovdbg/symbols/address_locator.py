@@ -23,14 +23,13 @@ from kcovdbg.symbols.table_rows import (
     gather,
 )
 
-# Parts are small enough that all cores have work to the end and that little is lost when a build is
-# killed.
+# Parts are small enough that all cores have work to the end.
 _PART_BYTES: Final = 8 << 20
 
 
 def _function_name(address: int, function: ElfSymbol | None, label: ElfSymbol | None) -> str | None:
-    """Return the name, as in DWARF, of the function that an address is in, or of the label before
-    it in assembly.
+    """Return the name, as in DWARF, of the function that contains an address; without a function,
+    the name of the label before it.
     """
     if function is not None and address < function.address + function.size:
         return demangle(strip_clone_suffix(function.name))
@@ -57,8 +56,8 @@ class _Run(NamedTuple):
 
 
 def _find_runs(units: array[int]) -> list[_Run]:
-    """Return the runs of a column of units, by unit: addresses that ascend have far fewer runs than
-    items.
+    """Return the runs of a column of units, sorted by unit. A column for ascending addresses has
+    far fewer runs than items.
     """
     starts = find_run_starts(units)
     ends = [*starts[1:], len(units)][: len(starts)]
@@ -68,8 +67,8 @@ def _find_runs(units: array[int]) -> list[_Run]:
 def _plan_by_units(
     reader: DwarfReader, addresses: array[int], every_unit: bool
 ) -> tuple[list[_Part], list[_Run]]:
-    """Return parts of whole units, and in their order all addresses, with those in no unit after
-    the last part.
+    """Return parts of whole units, and the runs of all addresses in the order of the parts; the
+    addresses in no unit come last.
 
     :param every_unit: whether units without addresses are wanted.
     """
@@ -102,14 +101,14 @@ def _find_outermost(locations: LocationArrays) -> array[int]:
     """Return the function of the outermost frame of each location, 0 for none; 1 for a location
     without frames.
     """
-    # It is the frame before the end; only the first location has none.
+    # It is the last frame before the end. Only the first location has no frames.
     frames = gather(locations.chain_ends, array("I", [NO_UNIT]) + locations.chain_frames, NO_UNIT)
     return gather(frames, locations.frames[0::4], 1)
 
 
 def _demangle(locations: Locations) -> Locations:
-    """Return locations with the names of Rust functions as LLVM's tools print them; two may become
-    equal.
+    """Return locations with the names of Rust functions as LLVM's tools print them. Two locations
+    may then be equal.
     """
     text = locations.text()
     if not any(prefix in text or text.startswith(prefix[1:]) for prefix in (b"\0_R", b"\0_ZN")):
@@ -122,13 +121,12 @@ def _demangle(locations: Locations) -> Locations:
 
 
 def join_spellings(locations: LocationArrays) -> LocationArrays:
-    """Return locations in which a file has one name.
-
-    What is include/a.h by way of a unit's "../include" is ./include/a.h for most.
+    """Return locations in which each file has one name: include/a.h, by way of a unit's
+    "../include", is ./include/a.h in most units.
     """
     strings = locations.strings()
     numbers = dict(zip(strings, count(1)))
-    # The number that stands for each; 0 for none.
+    # The number that replaces each number of a string; 0 is no string.
     dotted = array("I", range(len(strings) + 1))
     for text, number in numbers.items():
         if text.startswith("./"):
@@ -146,13 +144,13 @@ class LocatedAddresses(NamedTuple):
     rows: Sequence[FoundRows]
     """The rows of line tables, in parts."""
     definitions: Sequence[Locations]
-    """Where functions are defined, as frames, in parts."""
+    """The definitions of functions as frames, in parts."""
 
 
 class AddressLocator:
     """Locates addresses of an image, in threads that begin at once.
 
-    :param reader: of its debug info.
+    :param reader: the reader of its debug info.
     :param symbols: its symbols.
     :param addresses: ascending.
     :param report: called with the progress, after each part.
@@ -183,8 +181,8 @@ class AddressLocator:
         return found._replace(locations=_demangle(found.locations))
 
     def finish(self) -> LocatedAddresses:
-        """Return what was found; locations are numbered as in ``locations``."""
-        # Number 0.
+        """Return the located addresses; the numbers of locations are those in ``locations``."""
+        # Number 0 is the location without frames.
         chains = self.locations.add_frames([()]) * len(self._addresses)
         located = array("I")
         rows: list[FoundRows] = []
@@ -205,10 +203,10 @@ class AddressLocator:
         return LocatedAddresses(chains, rows, definitions)
 
     def _complete_names(self, chains: array[int]) -> Iterator[tuple[int, int]]:
-        """Name functions without a name in DWARF, such as copies of identical ones, as their ELF
-        symbols.
+        """Give functions without a name in DWARF, such as copies of identical functions, the names
+        of their ELF symbols.
 
-        :return: the indices of their addresses, with new locations.
+        :return: the indexes of their addresses, each with a new location.
         """
         found = self.locations.arrays()
         wanted = find_equal(gather(chains, _find_outermost(found), 1), 0)
@@ -236,10 +234,10 @@ class AddressLocator:
 def locate_addresses(
     reader: DwarfReader, symbols: SymbolTable, addresses: array[int]
 ) -> list[tuple[Frame, ...]]:
-    """Return the frames of each address of an image, innermost first; none where debug info has no
+    """Return the frames of each address of an image, innermost first; none if debug info has no
     line.
 
-    :param reader: of its debug info.
+    :param reader: the reader of its debug info.
     :param symbols: its symbols.
     :param addresses: ascending.
     :raises ElfError: when the file is damaged.

@@ -27,11 +27,11 @@ _INTERVAL: Final = 0.05
 
 
 class AwaitedTable:
-    """The location table of a kernel: there, being built, or missing.
+    """The location table of a kernel, which exists, is being built, or is missing.
 
-    :param found: the table, None where it is not there.
-    :param build: builds it.
-    :param note: for the user: where it is built, if that is not the cache.
+    :param found: the table, None while there is none.
+    :param build: the process that builds it.
+    :param note: a note for the user on its folder, if that is not the cache.
     :param problem: why it cannot be built.
     """
 
@@ -69,11 +69,11 @@ class AwaitedTable:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether there is no table yet but may be one later."""
+        """Whether there is no table yet, but may be one later."""
         return self.found is None and self._build is not None
 
     def progress(self) -> Progress | None:
-        """Return how far its build is, None before its first part."""
+        """Return the progress of its build, None before its first part."""
         return None if self._build is None else self._build.progress()
 
 
@@ -87,10 +87,10 @@ def find_awaited_table(
 ) -> AwaitedTable:
     """Return the location table of a kernel; start a process to build a missing one.
 
-    :param build_id: of the kernel's image, hexadecimal; None when unknown, for no table.
+    :param build_id: the build ID of the kernel's image, hexadecimal; no table is found for None.
     :param image: the kernel's image with debug info, if there is one.
     :param code: the image with the code, if that is another file.
-    :param spare: a table with less, to be used where there is no image and no table.
+    :param spare: the table to use if there is neither an image nor a complete table.
     :param folder: the directory of tables; None for the user's cache.
     """
     if image is None:
@@ -118,7 +118,7 @@ def find_awaited_table(
 def _can_build(
     build_id: str | None, image: str | os.PathLike[str], code: str | os.PathLike[str] | None
 ) -> bool:
-    """Return whether an image has what a table is made of: code and source lines."""
+    """Return whether an image has code and source lines, of which a table is made."""
     with suppress(TargetError), ElfFile(code or image) as elf:
         if build_id != elf.build_id or not elf.text_sections():
             return False

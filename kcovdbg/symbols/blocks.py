@@ -70,15 +70,15 @@ class BlockFlag(IntFlag):
     """It may leave the function for good."""
     FALLS = 4
     NO_LINES = 8
-    """Its instructions are never reached, or replaced when the kernel runs: which are executed is
-    unknown.
+    """Its instructions are never reached, or the kernel replaces them: it is unknown which are
+    executed.
     """
     CALL = 16
     """It ends in a call."""
     INDIRECT = 32
     """It ends in a jump through a register or memory."""
     STOPPED = 64
-    """The task is at its end, where a trace says that; in no table."""
+    """The task has stopped at its end, as only a trace can show: no table has this flag."""
 
 
 class _Role(IntEnum):
@@ -91,9 +91,9 @@ class _Role(IntEnum):
     NO_RETURN = 5
 
 
-# Jumps there are returns; __s390_indirect_jump_r14 has the return address.
+# A jump to one of these is a return. %r14 of s390 has the return address.
 _RETURN_THUNK: Final = re.compile(r"\w*return_thunk$|__s390_indirect_jump_r14")
-# Through a register, or by a trampoline that static calls change.
+# A jump to one of these leads through a register, or by a trampoline that static calls change.
 _INDIRECT_THUNK: Final = re.compile(r"__x86_indirect_\w*thunk_|__s390_indirect_jump_|__SCT__")
 # Recording begins or ends in functions of KCOV, except for one that only returns a number.
 _BOUNDARY: Final = re.compile(r"kcov_(?!common_handle)")
@@ -139,7 +139,7 @@ _NEVER_RETURNING: Final = frozenset(
         "vpanic",
     )
 )
-# A task that ends there does not return to what called it.
+# A task ends in these, and does not return to their caller.
 _ENDING: Final = frozenset(("do_exit",))
 
 
@@ -147,7 +147,7 @@ class BlockColumns(NamedTuple):
     """The blocks of all functions of an image."""
 
     base: int
-    """Address that starts count from."""
+    """The address from which starts count."""
     part_start: Sequence[int]
     """The start of each part, ascending; 32-bit numbers."""
     part_size: Sequence[int]
@@ -155,7 +155,7 @@ class BlockColumns(NamedTuple):
     part_function: Sequence[int]
     """The number of the function that has each part; 32-bit numbers."""
     code_end: Sequence[int]
-    """Where the bytes of each function's blocks end; 64-bit numbers."""
+    """The end in ``code`` of each function's blocks; 64-bit numbers."""
     code: bytes | memoryview
     files: Sequence[str]
     """The source files, by number."""
@@ -177,7 +177,7 @@ class CodeParts(NamedTuple):
         return max(self.functions, default=-1) + 1
 
     def function_at(self, address: int) -> int | None:
-        """Return the number of the function that an address is in, None where it is in none."""
+        """Return the number of the function that contains an address, None if none does."""
         index = bisect_right(self.starts, address) - 1
         return self.functions[index] if index >= 0 and address < self.ends[index] else None
 
@@ -220,7 +220,7 @@ def _list_parts(symbols: SymbolTable, texts: Sequence[LoadedSection]) -> CodePar
 
 
 def _find_owners(columns: FunctionColumns, starts: Sequence[int]) -> dict[int, int]:
-    """Return the part that each cold part belongs to."""
+    """Return the part of the function that each cold part belongs to."""
     found = {}
     for cold, owner in columns.find_whole().items():
         part = bisect_right(starts, columns.addresses[cold]) - 1
@@ -231,7 +231,7 @@ def _find_owners(columns: FunctionColumns, starts: Sequence[int]) -> dict[int, i
 
 
 def _find_flags(image: CodeImage, parts: CodeParts) -> bytes:
-    """Return the flags of each function that its name or debug info tells."""
+    """Return the flags of each function, by its name and by debug info."""
     flags = bytearray(parts.function_count)
     for address in image.without_return:
         number = parts.function_at(address)
@@ -263,7 +263,7 @@ class CodeImage(NamedTuple):
     pointer_places: Sequence[int]
     """The place of each pointer."""
     without_return: Sequence[int] = ()
-    """Addresses of the functions that never return, as debug info says."""
+    """Addresses of the functions that never return, by debug info."""
 
 
 def _roles_of(symbols: SymbolTable) -> dict[int, int]:
@@ -297,8 +297,8 @@ def _leave_out(sections: Iterable[LoadedSection], start: int, end: int) -> list[
 def _read_table(
     elf: ElfFile, symbols: SymbolTable, reader: DwarfReader | None, kind: TableKind
 ) -> KernelTable | None:
-    """Return a table with the layout that debug info has of its entries; None where the image has
-    none.
+    """Return a table with the layout of its entries by debug info; None if the image has no such
+    table.
     """
     found = symbols.addresses_of(kind.bounds)
     if len(found) == len(kind.bounds):
@@ -309,7 +309,7 @@ def _read_table(
         if section is None:
             return None
         start, data = section.address, elf.read_section(section)
-    # All units are searched for a structure that debug info does not have.
+    # If debug info lacks the structure, all units are searched.
     structure = None
     if reader is not None and kind.structure and data:
         structure = reader.structure(kind.structure)
@@ -320,16 +320,16 @@ def _read_table(
 def read_linked(elf: ElfFile, symbols: SymbolTable, reader: DwarfReader | None = None) -> CodeImage:
     """Return the input for the blocks of a linked image.
 
-    :param symbols: its symbols, where another file has them.
-    :param reader: of its debug info; None where there is none.
+    :param symbols: its symbols, which another file may have.
+    :param reader: the reader of its debug info; None without debug info.
     :raises ElfError: when the file is damaged.
     """
-    # Where functions call ftrace, often behind their first instruction: nothing jumps there.
+    # The calls of ftrace in functions, often behind the first instruction: nothing jumps there.
     found = symbols.addresses_of((_FTRACE_START, _FTRACE_END))
     ftrace = found.get(_FTRACE_START, 0), found.get(_FTRACE_END, 0)
     calls = elf.section(_FTRACE_CALLS)
     if calls is not None:
-        # A module has them in a section.
+        # A module has their addresses in a section.
         ftrace = calls.address, calls.address + calls.size
     texts = {section.number for section in elf.text_sections()}
     sections: list[LoadedSection] = []
@@ -393,8 +393,8 @@ def order_rows(parts: Sequence[FoundRows]) -> SourceRows:
     for one, found in zip(given, parts, strict=True):
         columns = found.columns
         own = array("I", [NO_FILE])
-        # A file has one name: what is include/a.h by way of a unit's "../include" is ./include/a.h
-        # for most.
+        # Each file gets one name: include/a.h, by way of a unit's "../include", is ./include/a.h in
+        # most units.
         own.extend(numbers.get(f"./{text}", numbers[text]) for text in found.strings)
         kept.append(column("I", own))
         one.addresses, one.files, one.lines = columns.addresses, columns.files, columns.lines
@@ -419,11 +419,11 @@ def order_rows(parts: Sequence[FoundRows]) -> SourceRows:
 
 
 class NativeImage:
-    """An image as C code reads it: its code and data, and the parts of its functions.
+    """An image for C code: its code and data, and the parts of its functions.
 
-    :param image: its code.
-    :param externals: addresses behind its code that stand for functions of other files, ascending:
-        these have the numbers behind those of its own functions.
+    :param image: the image.
+    :param externals: addresses behind its code that stand for functions of other files, ascending.
+        These functions have the numbers after the image's own functions.
     :raises CapabilityError: when the machine is unknown.
     """
 
@@ -491,8 +491,8 @@ class NativeImage:
 class BlockMaker:
     """Makes the blocks of an image's functions.
 
-    :param image: its code.
-    :raises CapabilityError: when the machine is unknown, or a table of the kernel is.
+    :param image: the image.
+    :raises CapabilityError: when the machine, or a table of the kernel, is unknown.
     """
 
     def __init__(self, image: CodeImage) -> None:
@@ -517,7 +517,11 @@ class BlockMaker:
         self._code = ffi.gc(code, lib.kcovdbg_code_free)
 
     def encode(self, rows: SourceRows, first: int, end: int) -> tuple[bytes, array[int]]:
-        """Return the blocks of functions, by number, and where the bytes of each of them end."""
+        """Return the blocks of some functions, and the end of each function's blocks.
+
+        :param first: number of the first function.
+        :param end: the number after the last function.
+        """
         ffi, lib = load_native()
         out = ffi.new("struct kcovdbg_bytes_out *")
         ends = zeros("Q", end - first)
@@ -533,7 +537,7 @@ class BlockMaker:
     def make(self, rows: SourceRows, base: int) -> BlockColumns:
         """Return the blocks of all functions; all cores work.
 
-        :param base: address that starts of parts count from.
+        :param base: the address from which starts of parts count.
         """
         parts = self._parts
         total = parts.function_count

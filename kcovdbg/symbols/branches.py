@@ -25,10 +25,10 @@ _SEARCHED_BYTES: Final = 1 << 20
 
 
 class BranchColumns(NamedTuple):
-    """Calls, or jumps, with a fixed target: two columns, as there are hundreds of thousands."""
+    """Calls or jumps as columns, as there are hundreds of thousands."""
 
     back: array[int]
-    """The address after each."""
+    """The address after each branch."""
     target: array[int]
 
 
@@ -68,7 +68,7 @@ def open_code(
 
 
 def core_count() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -77,19 +77,19 @@ def map_on_cores(function: Callable[[_Item], _Result], items: Sequence[_Item]) -
 
     :return: an iterator over the results, in order, which raises what a call raised.
     """
-    # It loads logging, and most commands begin no threads.
+    # The module imports logging, and most commands begin no threads.
     from concurrent.futures import ThreadPoolExecutor
 
     pool = ThreadPoolExecutor(core_count())
     results = pool.map(function, items)
-    # Without waiting: the threads end behind the last item.
+    # This does not wait: the threads end after the last item.
     pool.shutdown(wait=False)
     return results
 
 
 @cache
 def describe_architecture(machine: int) -> Any:
-    """Return an architecture for C. It keeps alive what it points at."""
+    """Return C's description of an architecture, which keeps its arrays alive."""
     ffi, _ = load_native()
     described = ARCHITECTURES[machine]
     forms = ffi.new(
@@ -121,11 +121,12 @@ def describe_architecture(machine: int) -> Any:
 
 
 class BranchSearch(NamedTuple):
-    """Branches that are looked for."""
+    """The branches to search for."""
 
     kinds: BranchKind
     targets: Collection[int] | None = None
-    """None for any. Branches through registers or memory are found in any case, with a target of 0.
+    """The wanted targets; None for any. Branches through registers or memory are found in any case,
+    with the target 0.
     """
 
 
@@ -156,9 +157,9 @@ def _make_targets(addresses: Collection[int]) -> Any:
 
 
 def _describe_searches(searches: Sequence[BranchSearch]) -> list[tuple[BranchKind, Any]]:
-    """Return the first members of the C structures. Each keeps alive what it points at."""
+    """Return the first members of the C structure of each search, which keep the targets alive."""
     ffi, _ = load_native()
-    # Some look for the same targets.
+    # Searches may share their targets.
     made = {id(None): ffi.NULL}
     for search in searches:
         if search.targets is not None and id(search.targets) not in made:
@@ -171,7 +172,7 @@ def search_branches(
     machine: int,
     searches: Sequence[BranchSearch],
 ) -> list[BranchColumns]:
-    """Return what each search finds, with one look at the texts; all cores search.
+    """Return the branches that each search finds; the texts are read once, by all cores.
 
     :param texts: addresses and contents.
     :param machine: a key of :data:`~kcovdbg.symbols.arch.ARCHITECTURES`.

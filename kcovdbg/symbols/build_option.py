@@ -26,10 +26,10 @@ _MOST_STEPS: Final = 32
 
 
 class BuildRule(NamedTuple):
-    """What decides whether a file is built."""
+    """The rule by which a file is built."""
 
     option: str | None
-    """The option; None where a Makefile always builds the file."""
+    """The option that builds it; None if a Makefile always builds it."""
 
 
 class _MakefileRule(NamedTuple):
@@ -54,10 +54,10 @@ class BuildOptions:
 
     @classmethod
     def around(cls, path: Path | None, file: str) -> BuildOptions | None:
-        """Return the options of the tree that has a file; None where the path of the file does not
-        end with its name in the tree.
+        """Return the options of the tree that has a file; None if the path of the file does not end
+        with its name in the tree.
 
-        :param path: path of the file.
+        :param path: the path of the file.
         :param file: its name in the tree.
         """
         if path is None or not str(path).endswith(f"/{file}"):
@@ -66,16 +66,16 @@ class BuildOptions:
         return cls(root.resolve())
 
     def lacks(self, file: str) -> bool:
-        """Return whether this is the root of a tree that does not have a file.
+        """Return whether the tree has a Makefile, but lacks a file.
 
         :param file: relative to the root, without ``..``.
         """
         return is_file(self._tree / "Makefile") and not is_file(self._tree / file)
 
     def find(self, file: str) -> BuildRule | None:
-        """Return what builds a file; None where the Makefiles do not say.
+        """Return the rule by which a file is built; None if the Makefiles do not show it.
 
-        The innermost option counts: a directory's where the file's own line has none.
+        If the line of the file has no option, the option of the nearest directory counts.
 
         :param file: relative to the root, without ``..``.
         """
@@ -88,7 +88,7 @@ class BuildOptions:
             rules = self._read_rules(folder).get(wanted, ())
             is_said = len(rules) == 1 and not rules[0].is_conditional
             if not is_said and step and not folder:
-                # The root's Makefile lists its directories in other ways, and builds them always.
+                # The root's Makefile lists directories in other forms, and always builds them.
                 return BuildRule(None)
             if not is_said:
                 return None
@@ -127,7 +127,7 @@ class BuildOptions:
         return found
 
     def _read_lines(self, folder: str) -> Iterator[str]:
-        """Yield the lines of a directory's Makefile; those that are continued are one."""
+        """Yield the lines of a directory's Makefile; a line that is continued is joined."""
         for name in _NAMES:
             try:
                 data = read_input(self._tree / folder / name, folder=self._tree)

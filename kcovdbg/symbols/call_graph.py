@@ -39,7 +39,8 @@ class _Reference(IntEnum):
     JUMP = 2
     """A tail call, which may be conditional."""
     IN_CODE = 3
-    """A constant of an instruction may be the function's address, or code of no function calls it.
+    """A constant of an instruction may be the function's address; or code outside of functions
+    calls it.
     """
     IN_DATA = 4
     """A word of the data is its address."""
@@ -65,16 +66,17 @@ class PointerPlace(NamedTuple):
     address: int
     """The address of the instruction or the word."""
     function: int | None
-    """Number of the function that has the instruction; None for a word of the data, and for code of
-    no function: assembly, such as the entries of exceptions.
+    """Number of the function that has the instruction; None for a word of the data, and for code
+    outside of functions: assembly, such as the entries of exceptions.
     """
 
 
 class CallGraph:
-    """The calls between an image's functions, which have the numbers that they have in its blocks.
+    """The calls between an image's functions. These have the same numbers in its blocks.
 
-    :param image: its code, or that of a module.
-    :param externals: addresses of what a module uses of other files, by name, behind its code.
+    :param image: an image or a module.
+    :param externals: the addresses, behind a module's code, that stand for symbols of other files,
+        by name.
     :raises CapabilityError: when the machine is unknown.
     """
 
@@ -87,7 +89,7 @@ class CallGraph:
         self.externals: Final[Mapping[str, int]] = {
             name: count + index for index, (_, name) in enumerate(named)
         }
-        """Numbers that stand for functions of other files, behind those of its own."""
+        """The numbers of functions of other files, by name; they follow the image's own."""
         found = lib.kcovdbg_calls_new(native.given)
         if found == ffi.NULL:
             raise MemoryError
@@ -106,7 +108,7 @@ class CallGraph:
         return len(self._ends) - len(self.externals)
 
     def fits(self, blocks: BlockColumns) -> bool:
-        """Return whether blocks are of the same functions, so that the numbers are the same."""
+        """Return whether blocks have the same functions, and so the same numbers."""
         parts = self._parts
         own = len(parts.starts) - len(self.externals)
         starts = [start + blocks.base for start in blocks.part_start]
@@ -114,11 +116,11 @@ class CallGraph:
         return has_functions and starts == list(parts.starts[:own])
 
     def function_at(self, address: int) -> int | None:
-        """Return the number of the function that an address is in, None where it is in none."""
+        """Return the number of the function that contains an address, None if none does."""
         return self._parts.function_at(address)
 
     def find_named(self, name: str) -> int | None:
-        """Return the number of the function that begins at a symbol, None where there is none."""
+        """Return the number of the image's function at a symbol, None if there is none."""
         symbol = self._symbols.find(name)
         if symbol is None or not symbol.section:
             return None
@@ -130,7 +132,7 @@ class CallGraph:
         return self._names.get(function, "")
 
     def data_at(self, address: int) -> ElfSymbol | None:
-        """Return the symbol of the data that a word is in, None where none has it."""
+        """Return the symbol of the data that contains a word, None if none does."""
         return self._symbols.find_at(address)
 
     @cached_property
@@ -156,9 +158,9 @@ class CallGraph:
         """The functions that a system call or an exception may lead to: by calls, or through a
         pointer.
 
-        More than what these reach, as every pointer to a function counts: code that runs
-        during boot registers many. Pointers in what is freed after boot, between ``__init_begin``
-        and ``__init_end``, do not count: these are of the code for boot itself.
+        These are too many, as every pointer to a function counts: code that runs during boot
+        registers many. Only pointers between ``__init_begin`` and ``__init_end`` do not count, as
+        only boot code uses them.
         """
         begin, end = self._symbols.find("__init_begin"), self._symbols.find("__init_end")
         freed = range(0)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Facts about a kernel's code that its tables have and its instructions do not show: where control
-may go, and which code is replaced.
+"""Facts about a kernel's code that its tables have and its instructions do not show: further edges
+of control, and the code that is replaced.
 
-Debug info has the layout of the entries. Without it, the first known layout is taken with which
-every entry makes sense. If there is none, :class:`~kcovdbg.errors.CapabilityError` says so: without
-the table, edges between blocks would be missing.
+Debug info has the layout of a table's entries. Without debug info, the first known layout by which
+every entry makes sense counts. If none does, :class:`~kcovdbg.errors.CapabilityError` is raised:
+without the table, edges between blocks would be missing.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ class Fact(NamedTuple):
 
 
 class LoadedSection(NamedTuple):
-    """A section at its address, with its contents when it is loaded, before the kernel patches
-    them.
-    """
+    """A section at its address, with the contents that are loaded, which the kernel may patch."""
 
     name: str
     address: int
@@ -65,13 +63,13 @@ class TableKind(NamedTuple):
     bounds: tuple[str, str]
     """The symbols at its start and its end in a linked image."""
     structure: str
-    """The structure of its entries; empty where they are plain places."""
+    """The structure of its entries; empty if these are plain places."""
     members: Mapping[str, tuple[str, ...]]
-    """The values of an entry that are read, each with the members that have it, newest first."""
+    """The values that are read, each with the members that may have it, newest first."""
     places: frozenset[str]
     """The values that are places: 4 bytes count from the member itself, 8 bytes are an address."""
     known: tuple[Structure, ...]
-    """Layouts to try where debug info has no such structure: the newest first."""
+    """The layouts to try if debug info lacks the structure, newest first."""
 
 
 def _layout(size: int, **members: tuple[int, int]) -> Structure:
@@ -92,7 +90,7 @@ BUGS: Final = TableKind(
     "__bug_table",
     ("__start___bug_table", "__stop___bug_table"),
     "bug_entry",
-    # The first one is of CONFIG_GENERIC_BUG_RELATIVE_POINTERS.
+    # With CONFIG_GENERIC_BUG_RELATIVE_POINTERS, the address is a displacement.
     {"at": ("bug_addr_disp", "bug_addr"), "flags": ("flags",)},
     frozenset(("at", "file")),
     (
@@ -106,7 +104,7 @@ BUGS: Final = TableKind(
     ),
 )
 _BUG_FLAG_WARNING: Final = 1
-# Traps of kCFI's checks of indirect calls; since 89245600941e, as places alone.
+# Traps of kCFI's checks of indirect calls. Since 89245600941e, the entries are plain places.
 CHECKS: Final = TableKind(
     "__kcfi_traps",
     ("__start___kcfi_traps", "__stop___kcfi_traps"),
@@ -127,7 +125,7 @@ ALTERNATIVES: Final = TableKind(
     ".altinstructions",
     ("__alt_instructions", "__alt_instructions_end"),
     "alt_instr",
-    # Names of x86 and s390, then of arm64 and of riscv, which has one length for both.
+    # The names on x86 and s390, then on arm64 and riscv. On riscv, both lengths are one member.
     {
         "at": ("instr_offset", "orig_offset", "old_offset"),
         "by": ("repl_offset", "alt_offset"),
@@ -138,11 +136,11 @@ ALTERNATIVES: Final = TableKind(
     (
         # A feature and flags of 2 bytes each.
         _layout(14, at=(0, 4), by=(4, 4), length=(12, 1), new=(13, 1)),
-        # A feature alone; arm64 as well.
+        # A feature of 2 bytes, without flags; on arm64 as well.
         _layout(12, at=(0, 4), by=(4, 4), length=(10, 1), new=(11, 1)),
         # With the length of padding.
         _layout(13, at=(0, 4), by=(4, 4), length=(10, 1), new=(11, 1)),
-        # s390, where code is replaced by as much.
+        # On s390, both lengths are equal.
         _layout(12, at=(0, 4), by=(4, 4), length=(10, 1), new=(10, 1)),
     ),
 )
@@ -151,7 +149,7 @@ TABLES: Final = (EXCEPTIONS, BUGS, CHECKS, KEYS, ALTERNATIVES)
 
 
 def choose_members(kind: TableKind, structure: Structure) -> Structure | None:
-    """Return the members of a structure that a table is read by, None where one is missing."""
+    """Return the members of a structure by which a table is read, None if one is missing."""
     by_name = {member.name: member for member in structure.members}
     members = []
     for name, candidates in kind.members.items():
@@ -168,7 +166,7 @@ class KernelTable(NamedTuple):
     address: int
     data: bytes
     layout: Structure | None = None
-    """The layout that debug info has; None where it has none."""
+    """The layout of its entries by debug info; None if debug info lacks it."""
 
 
 _CODES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
@@ -200,11 +198,11 @@ CodeTables: TypeAlias = Mapping[str, KernelTable]
 
 
 class FactReader:
-    """Reads what tables say.
+    """Reads the facts in an image's tables.
 
-    :param sections: of the image.
+    :param sections: the sections of the image.
     :param order: byte order, in the notation of the struct module.
-    :param decode: sets the C structure of an instruction from bytes, as native/x86_decoder.h says.
+    :param decode: decodes the bytes of an instruction into a C structure: native/x86_decoder.h.
     """
 
     def __init__(
@@ -263,10 +261,10 @@ class FactReader:
     def _find_entries(
         self, tables: CodeTables, kind: TableKind, is_right: Callable[..., bool]
     ) -> list[dict[str, int]]:
-        """Return the entries of a table by the layout that fits.
+        """Return the entries of a table by the first layout that fits.
 
-        :param is_right: whether an entry makes sense, by its members.
-        :raises CapabilityError: when none does.
+        :param is_right: returns whether an entry makes sense, by its members.
+        :raises CapabilityError: when no layout fits.
         """
         table = tables.get(kind.name)
         if table is None or not table.data:
@@ -305,8 +303,8 @@ class FactReader:
         yield from self._read_alternatives(alternatives)
 
     def _read_alternatives(self, entries: Sequence[dict[str, int]]) -> Iterator[Fact]:
-        """Yield the ranges that are replaced, joined where they overlap, and where replacements
-        lead to.
+        """Yield the ranges that are replaced, of which overlapping ones are joined; and the targets
+        of branches in replacements.
         """
         _, lib = load_native()
         ranges = sorted((entry["at"], entry["at"] + entry["length"]) for entry in entries)

@@ -2,13 +2,14 @@
 """Proof that an address can be in a coverage buffer: the code before it calls the sanitizer's
 callback.
 
-Each recorded PC is compared with the instruction before it, in the kernel's image or in the memory
-of a module, so that nothing has to be found in advance. After a call of another function, a PC can
-only be the record of a tail call: the function, or one that it jumps to, must have a jump to a
-callback. Indirect calls may lead to such a function if the image has any.
+The instruction before each recorded PC is decoded, in the kernel's image or in the memory of a
+module: so no points have to be found in advance. After a call of another function, a PC can only be
+the record of a tail call: the function, or one that it jumps to, must have a jump to a callback. An
+indirect call may lead to such a function if the image has any.
 
-Running kernels patch their code (static calls, alternatives, paravirt calls, retpolines): where the
-image has no such call, the memory decides. What cannot be read is never called wrong.
+Running kernels patch their code (static calls, alternatives, paravirt calls, retpolines): if the
+image has no call of a callback there, the memory decides. A PC whose code cannot be read is never
+called wrong.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _JUMPS: Final = BranchKind.JUMP | BranchKind.INDIRECT_JUMP
 class _Pages(dict[int, bytes]):
     """Code, read a page at a time.
 
-    :param read: returns bytes at an address; less, or ReadError, where there are none.
+    :param read: returns the bytes at an address, fewer at the end of memory; may raise ReadError.
     """
 
     def __init__(self, read: Callable[[int, int], bytes]) -> None:
@@ -86,7 +87,7 @@ class _Image:
         self._starts = [start for start, _ in self._texts]
         self.low = self._starts[0]
         self.high = max(section.address + section.size for section in elf.sections)
-        # How far from it modules can be.
+        # The greatest distance of a module from it.
         self.reach = _REACH if self._machine in (EM_X86_64, EM_AARCH64, EM_RISCV) else 1 << 64
         self._may_follow: dict[int, bool] = {}
 
@@ -101,8 +102,8 @@ class _Image:
         return self._text_at(address) is not None
 
     def code_before(self, pc: int) -> bytes | None:
-        """Return the bytes before an address, None where they are not code; zeros before the start
-        of a section.
+        """Return the bytes before an address, None if they are not code. Before the start of a
+        section are zeros.
         """
         found = self._text_at(pc - 1)
         if found is None:
@@ -111,13 +112,13 @@ class _Image:
         return bytes(text[max(pc - _BEFORE - start, 0) : pc - start]).rjust(_BEFORE, b"\0")
 
     def calls(self, codes: Mapping[int, bytes]) -> Mapping[int, list[int]]:
-        """Return the targets of the calls that end at addresses: bytes of other instructions may
-        look like one.
+        """Return for each address the targets of the calls that may end there. These are several if
+        bytes of other instructions look like a call.
 
         :param codes: the bytes before each address.
         """
         pcs = list(codes)
-        # One after the other, at an address from which none of them leads to _ANYWHERE.
+        # All bytes are searched as one text, at an address from which no call leads to _ANYWHERE.
         found = find_branches([(_FAR, b"".join(codes.values()))], self._machine, _CALLS)
         calls: dict[int, list[int]] = {pc: [] for pc in pcs}
         for back, target in zip(*found, strict=True):
@@ -152,8 +153,8 @@ class _Image:
         return found
 
     def _search(self, start: int) -> bool:
-        """Follow every way that code can take: what may lead anywhere may lead to a callback, if
-        any function does.
+        """Follow all jumps of a function. Code that may lead anywhere may lead to a callback, if
+        any function ends in a jump to one.
         """
         seen: set[int] = set()
         todo = [start]
@@ -174,15 +175,15 @@ class _Image:
         return False
 
     def _function(self, address: int) -> ElfSymbol | None:
-        """Return the symbol of the function that an address is in, None for code without one and
-        for :data:`_ANYWHERE`.
+        """Return the symbol of the function that contains an address, None for code without a
+        symbol, and for :data:`_ANYWHERE`.
 
-        Data may be at an address as low: that of each CPU is at 0 on x86-64.
+        Data may be at that address: on x86-64, per-CPU data starts at 0.
         """
         return self.elf.symbols.find_at(address) if self.has_code(address) else None
 
     def _jumps_of(self, function: ElfSymbol) -> Iterator[int]:
-        """Yield the targets in code of a function's jumps out of it, and :data:`_ANYWHERE`."""
+        """Yield the targets of a function's jumps to other code, and :data:`_ANYWHERE`."""
         start, size = function.address, function.size
         code = [(start, self.elf.read(start, size))]
         for target in find_branches(code, self._machine, _JUMPS).target:
@@ -191,7 +192,7 @@ class _Image:
             ):
                 yield target
         for target in find_branches(code, self._machine, BranchKind.SHORT_JUMP).target:
-            # What looks like a short jump into the middle of a neighbor is something else.
+            # Bytes that look like a short jump into the middle of a neighbor are something else.
             found = None if start <= target < start + size else self._function(target)
             if found is not None and found.address == target:
                 yield target
@@ -207,9 +208,9 @@ class CodeProof:
     """The build ID that it must have, hexadecimal; None for any."""
     kaslr_offset: int
     modules: SourceLines | None
-    """The loaded modules; None when the target does not have them."""
+    """The loaded modules; None when the target does not know them."""
     code: str | os.PathLike[str] | None = None
-    """Path of the stripped image, when the first one is its file of debug info."""
+    """Path of the stripped image, when ``image`` is its file of debug info."""
 
     @cached_property
     def _opened(self) -> _Image | str:
@@ -222,19 +223,19 @@ class CodeProof:
             return str(error)
 
     def problem(self) -> str | None:
-        """Return why nothing can be judged, None when it can."""
+        """Return why no record can be judged, None when records can be."""
         return self._opened if isinstance(self._opened, str) else None
 
     def judge(
         self, pcs: Collection[int], codec: Codec, read: Callable[[int, int], bytes]
     ) -> tuple[Mapping[int, str], Collection[int]]:
-        """Return impossible PCs, each with the problem, and those of them that callbacks for
-        comparisons record.
+        """Return the PCs that no callback can have recorded, each with the problem, and among them
+        the PCs that callbacks for comparisons record.
 
         PCs whose code cannot be read are not judged.
 
         :param pcs: as recorded.
-        :param codec: of the records that they are from.
+        :param codec: the format of their records.
         :param read: reads the kernel's memory.
         """
         image = self._opened
@@ -256,7 +257,7 @@ class CodeProof:
             problem = None
             if pc in codes:
                 problem = self._explain(image, pc, targets, wanted)
-                # The kernel may have patched a call into it, or another one.
+                # The kernel may have patched a call into the code, or another call.
                 patched = None if problem is None else memory.before(address)
                 if patched is None:
                     problem = None
@@ -282,7 +283,7 @@ class CodeProof:
     ) -> str | None:
         """Return why an address cannot be recorded, None when it can.
 
-        :param targets: of the calls that end there.
+        :param targets: the targets of the calls that end there.
         """
         problem = "no call ends there"
         for target in targets:

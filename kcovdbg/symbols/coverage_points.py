@@ -4,9 +4,8 @@
 
 KCOV records the return address of such a call, which identifies the point. A compiler may end a
 function with a *jump* to ``__sanitizer_cov_trace_pc`` (gcc before 14 does, for 2 points of 100).
-The recorded address is then where the function's caller goes on. These addresses are found as well.
-The jump that recorded one is known if the call before it leads to only one function with such a
-jump.
+KCOV then records the return address of the function's caller. These addresses are found as well.
+The jump is known if the call before the address leads to only one function with such a jump.
 
 In a module's file, which is not linked yet, the calls have relocations.
 """
@@ -40,7 +39,7 @@ _X86_THUNKS: Final = "__x86_indirect_thunk_array"
 
 
 class PointKind(IntEnum):
-    """Kinds of code that a recorded return address belongs to."""
+    """Kinds of code before a recorded return address."""
 
     PC = 0
     """The call for a basic block."""
@@ -57,18 +56,18 @@ class PointKind(IntEnum):
     """
     ENTRY = 4
     """The call for the entry of a function (-fsanitize-coverage=trace-pc-entry-exit), in place of
-    that for its first block.
+    the call for its first block.
     """
     EXIT = 5
-    """The call for the exit of a function; recorded only where records say which kind they are."""
+    """The call for the exit of a function; recorded only in formats that show a record's kind."""
 
 
 POINT_KINDS: Final = frozenset({PointKind.PC, PointKind.CMP, PointKind.ENTRY, PointKind.EXIT})
-"""The kinds of coverage points: all but those of tail calls."""
+"""The kinds of coverage points: all kinds except tail calls."""
 
 
 def recorded_kinds(codec: Codec) -> frozenset[PointKind]:
-    """Return which kinds of points a buffer of this format can have records of."""
+    """Return the kinds of points that a buffer of this format can have records of."""
     if codec.has_operands:
         return frozenset({PointKind.CMP})
     kinds = {PointKind.PC, PointKind.ENTRY}
@@ -79,8 +78,8 @@ def recorded_kinds(codec: Codec) -> frozenset[PointKind]:
 
 
 class Points(NamedTuple):
-    """The return addresses of all points of an image, each ascending, and those recorded by tail
-    calls.
+    """The return addresses of an image's points, by kind and ascending, and the addresses that tail
+    calls may record.
     """
 
     pc: array[int]
@@ -102,7 +101,7 @@ _KINDS_OF_NAMES: Final = {
 
 
 def kind_of_callback(name: str) -> PointKind | None:
-    """Return the kind of point that calls this function, None where none does."""
+    """Return the kind of the points that call this function, None if no point does."""
     # On arm64 far calls go through a veneer: ____sanitizer_cov_trace_pc_veneer.
     name = name[2:-7] if name.endswith("_veneer") else name
     if not name.startswith(_PREFIX):
@@ -133,7 +132,7 @@ class Functions:
 
     @property
     def starts(self) -> AbstractSet[int]:
-        """The addresses that a function starts at."""
+        """The addresses at which functions start."""
         return self._sizes.keys()
 
     def _part_of(self, address: int) -> int | None:
@@ -142,18 +141,18 @@ class Functions:
         return start if address - start < self._sizes.get(start, 0) else None
 
     def start_of(self, address: int) -> int | None:
-        """Return the start of the function that an address is in, None when it is in none."""
+        """Return the start of the function that contains an address, None when none does."""
         start = self._part_of(address)
         return None if start is None else self._whole.get(start, start)
 
     def name_at(self, address: int) -> str | None:
-        """Return the name of the symbol that an address is in, None when it is in none."""
+        """Return the name of the symbol that contains an address, None when none does."""
         start = self._part_of(address)
         return None if start is None else self._names[start]
 
     def sources(self, addresses: Iterable[int]) -> set[int]:
-        """Return the starts of the functions that addresses are in."""
-        # The same as start_of(), without tens of thousands of calls.
+        """Return the starts of the functions that contain addresses."""
+        # As start_of(), without tens of thousands of calls.
         starts, sizes, whole = self._starts, self._sizes, self._whole
         found: set[int] = set()
         for address in addresses:
@@ -165,7 +164,7 @@ class Functions:
 
 
 def find_callbacks(symbols: SymbolTable) -> dict[int, PointKind]:
-    """Return the callbacks' addresses, each with the kind of point that calls it."""
+    """Return the callbacks' addresses, each with the kind of the points that call it."""
     found: dict[int, PointKind] = {}
     for symbol in symbols.find_containing(_PREFIX):
         kind = kind_of_callback(symbol.name)
@@ -177,10 +176,11 @@ def find_callbacks(symbols: SymbolTable) -> dict[int, PointKind]:
 class _TailCalls:
     """The functions that may return to their caller by way of a callback.
 
-    :param jumps: all its jumps to callbacks and to starts of functions, but the short ones of x86.
-    :param short_jumps: what looks like a short jump of x86 to one.
+    :param jumps: all jumps of the image to callbacks and to starts of functions, without the short
+        jumps of x86.
+    :param short_jumps: bytes that look like a short jump of x86 to one of these.
     :param callbacks: addresses of the callbacks.
-    :param functions: of the image.
+    :param functions: the functions of the image.
     :param open_ended: functions with indirect jumps, which may lead anywhere.
     """
 
@@ -196,8 +196,8 @@ class _TailCalls:
         self._jumps: defaultdict[int, list[int]] = defaultdict(list)
         self._next: defaultdict[int, set[int]] = defaultdict(set)
         self._ends: dict[int, int | None] = {}
-        # The bytes of other instructions may look like a short jump: whether such functions lead to
-        # a callback is uncertain.
+        # The bytes of other instructions may look like a short jump: it is uncertain whether such a
+        # function leads to a callback.
         short: defaultdict[int, list[int]] = defaultdict(list)
         for back, target in zip(*short_jumps, strict=True):
             short[target].append(back - 1)
@@ -212,7 +212,7 @@ class _TailCalls:
             chain.from_iterable(short.get(callback, ()) for callback in callbacks)
         )
         self.functions: set[int] = set()
-        """Their addresses."""
+        """The addresses of the functions."""
         todo = {*self._jumps, *self._uncertain}
         if self._jumps:
             # A jump that may lead anywhere may lead to one of these functions.
@@ -234,10 +234,8 @@ class _TailCalls:
             todo |= (before | perhaps) - self.functions
 
     def find_jumps(self, function: int) -> tuple[int, ...]:
-        """Return addresses inside the jumps that may record the return address of a call of this
-        function.
-
-        :return: empty where the jumps are of more functions than one, or unknown.
+        """Return an address inside each jump that may record the return address of a call of this
+        function; nothing if several functions have such jumps, or the jumps are unknown.
         """
         if function not in self._ends:
             self._ends[function] = self._find_end(function)
@@ -260,13 +258,13 @@ class _TailCalls:
 def find_text_points(
     text: bytes, address: int, elf: ElfFile, offset: int = 0
 ) -> list[tuple[int, PointKind]]:
-    """Return the points of a part of the kernel's or a module's code, without those of tail calls:
-    PCs, ascending, with kinds.
+    """Return the points in a part of the kernel's or a module's code: PCs, ascending, with kinds.
+    Tail calls are left out.
 
     :param text: the code.
-    :param address: of its start.
+    :param address: the address of its start.
     :param elf: the kernel's image, which has the callbacks.
-    :param offset: the KASLR offset that is in the address.
+    :param offset: the KASLR offset that the address includes.
     """
     kinds = {symbol + offset: kind for symbol, kind in find_callbacks(elf.symbols).items()}
     if not kinds or elf.header.machine not in ARCHITECTURES or elf.is_relocatable:
@@ -279,14 +277,14 @@ class _PointBranches(NamedTuple):
     """The branches of an image that record points, and those that may lead to callbacks."""
 
     pc: BranchColumns
-    """The calls of callbacks for basic blocks; the columns below for the other kinds."""
+    """The calls of callbacks for basic blocks; the next three are for the other kinds of points."""
     cmp: BranchColumns
     entry: BranchColumns
     exit: BranchColumns
     jumps: BranchColumns
     """The jumps to callbacks and to starts of functions."""
     short_jumps: BranchColumns
-    """What looks like a short jump of x86 to one."""
+    """Bytes that look like a short jump of x86 to one of these."""
     thunk_jumps: BranchColumns
     indirect_jumps: BranchColumns
     indirect_calls: BranchColumns
@@ -300,10 +298,10 @@ def _find_point_branches(
     thunks: AbstractSet[int],
     has_thunks: bool,
 ) -> _PointBranches:
-    """Return the branches that matter for points.
+    """Return the branches that record points or may lead to callbacks.
 
     :param has_thunks: whether all indirect branches lead to thunks: then bytes that look like
-        another one are something else.
+        another indirect branch are something else.
     """
     ends = [*callbacks, *functions.starts]
     indirect_jump = BranchKind.INDIRECT_JUMP | BranchKind.SWITCH_JUMP
@@ -332,11 +330,11 @@ def _find_point_branches(
 def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     """Return all points of a linked kernel image, with addresses as in the image.
 
-    There are none without text (a file of debug info alone), without symbols, or on machines whose
-    calls are unknown. 10 MiB of text of x86 or arm64 take 0.1 s of processor time; all cores
-    search.
+    A file without text (of debug info alone) or without symbols has none; neither has an image for
+    a machine whose calls are unknown. 10 MiB of text of x86 or arm64 take 0.1 s of processor time;
+    all cores search.
 
-    :param symbols: its symbols, where another file has them.
+    :param symbols: its symbols, which another file may have.
     :raises ElfError: when the file is damaged.
     """
     machine = elf.header.machine
@@ -366,7 +364,7 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     # Calls of callbacks are points.
     targets = (tail_calls.functions | thunks) - callbacks.keys()
     calls = find_branches(texts, machine, BranchKind.CALL, targets)
-    # Branches of several lengths need not end in the order that they begin in.
+    # Branches of several lengths need not end in the order in which they begin.
     direct = array("Q", sorted(set(calls.back)))
     indirect = array("Q", sorted(set(found.indirect_calls.back)))
     for others in (points.pc, points.cmp, points.entry, points.exit, direct):
@@ -376,7 +374,10 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
 
 
 def _match_jumps(calls: BranchColumns, tail_calls: _TailCalls) -> Mapping[int, tuple[int, ...]]:
-    """Return :attr:`Points.jumps` by calls of functions that end in jumps."""
+    """Return :attr:`Points.jumps`.
+
+    :param calls: the calls of functions that end in jumps.
+    """
     targets = {*calls.target} & tail_calls.functions
     jumps = {target: tail_calls.find_jumps(target) for target in targets}
     known = {}
@@ -387,7 +388,7 @@ def _match_jumps(calls: BranchColumns, tail_calls: _TailCalls) -> Mapping[int, t
 
 
 def find_file_points(elf: ElfFile) -> Mapping[str, Mapping[int, PointKind]]:
-    """Return the points of each section with code: offsets of return addresses, with their kinds.
+    """Return the points in each section with code: offsets of return addresses, with kinds.
 
     :param elf: a relocatable file.
     :raises ElfError: when the file is damaged.
@@ -411,10 +412,10 @@ def find_file_points(elf: ElfFile) -> Mapping[str, Mapping[int, PointKind]]:
 
 
 def points_of_loaded(module: LoadedModule, path: str) -> Mapping[int, PointKind]:
-    """Return the points of a module where it is loaded.
+    """Return the points of a loaded module: return addresses, with kinds.
 
-    :param path: of its file.
-    :raises ElfError: when that is damaged.
+    :param path: the path of its file.
+    :raises ElfError: when the file is damaged.
     """
     with ElfFile(path) as elf:
         of_section = find_file_points(elf)

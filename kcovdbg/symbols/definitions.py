@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where functions are defined, by debug info. A line is in the function whose definition comes last
+"""The definitions of functions, by debug info. A line is in the function with the last definition
 before it, whether that function has code of its own or is inlined everywhere.
 """
 
@@ -18,10 +18,10 @@ _FRAME_ITEMS: Final = 4
 
 
 class Definition(NamedTuple):
-    """A function with code, in its own place or inlined."""
+    """The definition of a function with code, which may be inlined everywhere."""
 
     file: str
-    """Relative to the build root, without ``./`` and ``..`` where it is below it."""
+    """Relative to the build root, without ``./`` and ``..`` if it is below the root."""
     line: int
     """``DW_AT_decl_line``."""
     name: str
@@ -34,19 +34,19 @@ class DefinitionColumns(NamedTuple):
     """Ascending."""
     names: Sequence[str]
     of_file: array[int]
-    """The file of each, by its index."""
+    """The file of each definition: an index of ``files``."""
     lines: array[int]
     of_name: array[int]
-    """The name of each, counted from 1."""
+    """The name of each definition: a number in ``names``, counted from 1."""
 
 
 NO_DEFINITIONS: Final = DefinitionColumns((), (), array("I"), array("I"), array("I"))
 
 
 def list_definitions(parts: Iterable[Locations]) -> DefinitionColumns:
-    """Return the functions that an image has code of.
+    """Return the definitions of the functions that an image has code of.
 
-    :param parts: frames where they are defined, as units have them.
+    :param parts: the definitions in parts of the units, as frames.
     """
     merged = Locations()
     for part in parts:

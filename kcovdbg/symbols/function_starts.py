@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Finds functions by name in a kernel and its modules: where each starts, and the size that the
-kernel prints for it.
+"""Finds functions by name in a kernel and its modules: their starts, and the sizes that the kernel
+prints for them.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class FunctionStart(NamedTuple):
     """A function's code."""
 
     pc: int | None
-    """Address of its first instruction, minus the KASLR offset; None where it is not loaded."""
+    """Address of its first instruction, minus the KASLR offset; None if it is not loaded."""
     size: int
-    """Size of its symbol in bytes, 0 where that has none."""
+    """Size of its symbol in bytes, 0 if the symbol has none."""
     room: int | None
-    """Bytes up to the next symbol, which the kernel prints as the size; None where nothing follows
+    """Bytes up to the next symbol, which the kernel prints as the size; None if no symbol follows
     in its section.
     """
     place: SectionPlace | None = None
-    """Where it is in its file, for a function that is not loaded."""
+    """Its place in its file, if it is not loaded."""
 
     def may_have_size(self, size: int) -> bool:
         """Return whether the kernel, or another program, may print this as the function's size."""
@@ -49,17 +49,18 @@ class FunctionStart(NamedTuple):
 
 
 def plain_module_name(name: str) -> str:
-    """Return a module's name as the kernel has it, which loads ``a-b.ko`` as ``a_b``."""
+    """Return the kernel's name of a module: it loads ``a-b.ko`` as ``a_b``."""
     return name.replace("-", "_")
 
 
-# What link-time optimization appends to the name of a static function that it made global.
+# Link-time optimization appends this, and a number, to the name of a static function that it makes
+# global.
 _LTO_SUFFIX: Final = ".llvm."
 
 
 def _printed_name(name: str) -> str:
-    """Return a function's name as kernels print it that were built by clang: kernel/kallsyms.c,
-    until v6.6, cut it off.
+    """Return a function's name as a kernel built by clang prints it: until v6.6, kernel/kallsyms.c
+    cuts off the suffix.
     """
     return name.partition(_LTO_SUFFIX)[0]
 
@@ -71,11 +72,11 @@ def _names_of(symbol: ElfSymbol) -> tuple[str, str]:
 class FunctionFinder:
     """Finds functions by name.
 
-    :param image: path of the image with debug info, None where there is none.
-    :param code: path of the stripped image, None where the first has the code.
-    :param table: of the image, None where there is none.
-    :param modules: the loaded ones, with addresses minus the KASLR offset.
-    :param files: of modules, by build ID.
+    :param image: path of the image with debug info, if there is one.
+    :param code: path of the stripped image, if the first file lacks the code.
+    :param table: the location table of the image, if there is one.
+    :param modules: the loaded modules, with addresses minus the KASLR offset.
+    :param files: paths of modules' files, by build ID.
     """
 
     def __init__(
@@ -96,8 +97,8 @@ class FunctionFinder:
         self._found: dict[tuple[str, str | None], tuple[FunctionStart, ...]] = {}
 
     def find(self, name: str, module: str | None) -> tuple[FunctionStart, ...]:
-        """Return the functions with a name: of a module, or of the image, or of any module where
-        the image has none.
+        """Return the functions with a name in a module or, without one, in the image; if the image
+        has none, in any module.
         """
         key = name, module
         if key not in self._found:

@@ -2,8 +2,8 @@
 """The location table: a file with the source locations of all coverage points of one build of the
 kernel.
 
-Looking up a PC in debug info takes some hundred microseconds, and a trace has thousands: the points
-of a build are resolved once. The file is searched as it is.
+Looking up a PC in debug info takes some hundred microseconds, and a trace has thousands of PCs: so
+the points of a build are located once. The file is searched as it is.
 
 Layout: a header (:data:`_HEADER`), a directory of arrays (:data:`_ENTRY` each), the arrays. Numbers
 in the header are little-endian; the arrays have the byte order of the machine that wrote them,
@@ -52,16 +52,16 @@ from kcovdbg.symbols.table_rows import (
 from kcovdbg.target.end_signals import reading
 
 FORMAT: Final = 15
-"""Part of the file's name: another version of kcovdbg with another format has files of its own."""
+"""Part of the file's name: versions of kcovdbg with different formats keep different files."""
 
 NO_POINTS_HINT: Final = "build the kernel with CONFIG_KCOV"
 
 _MAGIC: Final = b"KCOVSYM\0"
 _MAX_COLUMN: Final = 0xFFFF
 MAX_SIZE: Final = 1 << 30
-# Of a short string in a list, in bytes.
+"""Limit for the bytes of a table; a table of a million points has 60 MiB."""
+# Bytes that a short string takes in a list.
 _STRING_SIZE: Final = 64
-"""Bytes of a table that is read; one of a million points has 60 MiB."""
 # Magic, format, byte order mark, length of the file, base address of offsets, build ID (zero
 # padded) and its length, number of arrays, checksum (CRC-32) of everything after the header.
 _HEADER: Final = struct.Struct("<8sI4sQQ32sIII4x")
@@ -89,7 +89,7 @@ class TableColumns(NamedTuple):
     base: int
     """Address that offsets count from."""
     offset: Sequence[int]
-    """Of PCs, ascending; 32-bit numbers."""
+    """Offsets of the PCs, ascending; 32-bit numbers."""
     chain: Sequence[int]
     """Words of chains of :attr:`frames`, with the kinds of points; 64-bit numbers."""
     frames: FrameColumns
@@ -123,9 +123,9 @@ class LocationTable:
     """A location table, in memory: its file may be another user's, who may change it after it was
     checked.
 
-    :param path: the file, or what one that was not written is called.
+    :param path: the file, or the name in messages of a table that was not written.
     :param build_id: the build ID that it must have, hexadecimal; None for any.
-    :param contents: of a table that was not written to a file.
+    :param contents: the contents of a table that was not written to a file.
     :raises TableError: when the file is not a complete table of this build and format.
     :raises OSError: when it cannot be opened.
     """
@@ -181,7 +181,7 @@ class LocationTable:
                 self._string_count = payload.count(0, start, start + size)
         if not check_table(base, self._parts, len(PointKind)):
             raise TableError(f"{self.path} is damaged: numbers out of range")
-        # Each is a part of a frame or a function, or the name of a range.
+        # Each string is a part of a frame or a function, or the name of a range or a file.
         columns = (
             "frame_function",
             "frame_file",
@@ -206,12 +206,14 @@ class LocationTable:
         return len(self._offset)
 
     def get_rows(self, pcs: Iterable[int]) -> list[tuple[int, tuple[Frame, ...]] | None]:
-        """Return kind (of :class:`PointKind`) and frames of PCs, as recorded; None for each that is
+        """Return for each PC its kind (of :class:`PointKind`) and its frames; None for a PC that is
         not in the table.
 
-        Frames are innermost first; there are none where debug info has no line.
+        Frames are innermost first; there are none if debug info has no line.
+
+        :param pcs: as recorded.
         """
-        # Everything shown waits for this: without a call for each PC.
+        # Everything shown waits for this: so no function is called for each PC.
         base, count = self._base, self._bucket_count
         buckets, offsets, chain_of = self._bucket, self._offset, self._chain
         words: list[int] = []
@@ -233,7 +235,9 @@ class LocationTable:
         return [rows[word] for word in words]
 
     def _read_rows(self, words: Sequence[int]) -> None:
-        """Read the rows of words of the array of chains, column by column, mostly in loops in C."""
+        """Read the rows of some words of the array of chains: column by column, as most of these
+        loops then run in C.
+        """
         chain_frame, known = self._chain_frame, self._frames
         chains = [
             chain_frame[word >> 16 : (word >> 16) + (word >> KIND_BITS & MAX_DEPTH)].tolist()
@@ -269,7 +273,7 @@ class LocationTable:
 
     @cached_property
     def blocks(self) -> BlockColumns | None:
-        """The blocks of all functions; None where the image's code was not understood."""
+        """The blocks of all functions; None if the image's code was not understood."""
         parts = self._parts
         if not parts["block_end"]:
             return None
@@ -281,7 +285,7 @@ class LocationTable:
 
     @cached_property
     def _strings(self) -> list[str | None]:
-        # Decoding all of them costs less than finding those wanted. The first stands for None.
+        # Decoding all strings costs less than finding the wanted ones. The first stands for None.
         need_memory(
             _STRING_SIZE * self._string_count, f"{self.path}: its {self._string_count:,} strings"
         )
@@ -301,13 +305,13 @@ class LocationTable:
         function: str | None = None,
         files: Iterable[str] = (),
     ) -> array[int]:
-        """Find the points that have a frame in a function, or else in some files; inlined frames
-        too. Ascending.
+        """Return the points that have a frame in a function, or else in some files, inlined frames
+        included; ascending.
 
-        :param kinds: of points; without those of tail calls, which are in the caller of what was
-            executed.
-        :param function: its name as in DWARF, or that of a symbol, all of whose code counts; of
-            Rust in either form.
+        :param kinds: the kinds of points; by default without tail calls, whose PC is in the caller
+            of the executed function.
+        :param function: its name in DWARF, or the name of a symbol, all of whose code counts; for
+            Rust the mangled or the plain name.
         :param files: relative to the build root; a leading ``./`` makes no difference.
         """
         of_kinds = frozenset(map(int, kinds))
@@ -337,7 +341,7 @@ class LocationTable:
     def find_in(self, code: range) -> array[int]:
         """Return the points in a range of code, ascending."""
         columns, kinds = self.columns, frozenset(map(int, POINT_KINDS))
-        # The return address of its last call is behind it.
+        # The return address of the last call is behind the range.
         first, last = (
             bisect_right(columns.offset, end - self._base) for end in (code.start, code.stop)
         )
@@ -390,14 +394,14 @@ class LocationTable:
         return self._function(index)
 
     def next_function(self, address: int) -> int | None:
-        """Return where the next function after an address starts, None when there is none."""
+        """Return the start of the next function after an address, None when there is none."""
         starts = self._parts["function_start"]
         index = bisect_right(starts, address - self._base)
         return self._base + starts[index] if index < len(starts) else None
 
     def mangled_at(self, pc: int, frames: Sequence[Frame]) -> str | None:
-        """Return the symbol that a PC, as recorded, is in, where the name of its outermost frame is
-        not that of the image.
+        """Return the symbol that contains a recorded PC, if the outermost frame has another name:
+        in Rust, the plain one.
         """
         if not frames or "::" not in (frames[-1].function or ""):
             return None
@@ -409,8 +413,9 @@ class LocationTable:
         return map(self._function, range(len(self._parts["function_start"])))
 
     def functions_named(self, name: str) -> list[FunctionSymbol]:
-        """Return the symbols of a function, in either form of its name, and of its clones, whose
-        symbols have suffixes.
+        """Return the symbols of a function and of its clones, which have suffixes.
+
+        :param name: for Rust the mangled or the plain name.
         """
         symbols, clones = self._list_symbols(name), f"{name}."
         return self.find_functions(lambda text: text in symbols or text.startswith(clones))
@@ -423,7 +428,7 @@ class LocationTable:
         return {function, *mangled}
 
     def find_functions(self, wants: Callable[[str], bool]) -> list[FunctionSymbol]:
-        """Return the symbols of functions whose names, or aliases, are wanted."""
+        """Return the symbols of the functions whose name or alias is wanted."""
         ids = {
             index for index, text in enumerate(self._strings) if text is not None and wants(text)
         }
@@ -433,8 +438,8 @@ class LocationTable:
         return [self._function(index) for index in sorted(found)]
 
     def function_names(self) -> set[str]:
-        """Return the names of all functions: those of symbols, and those in DWARF, which are not
-        mangled.
+        """Return the names of all functions: the symbols' names, and the names in DWARF, which are
+        not mangled.
         """
         names = self._names_in("function_name", "function_alias", "frame_function")
         return names | {demangle(name) for name in names if is_mangled(name)}
@@ -474,7 +479,7 @@ class LocationTable:
 
 
 def _narrow(columns: array[int]) -> array[int]:
-    """Return columns of frames as 16-bit numbers: 0, which is unknown, for larger ones."""
+    """Return columns of frames as 16-bit numbers; a larger one becomes 0, which is unknown."""
     try:
         return array("H", columns)
     except OverflowError:
@@ -486,7 +491,7 @@ def _narrow(columns: array[int]) -> array[int]:
 
 
 def _number_known(strings: Locations, texts: Sequence[str | None]) -> array[int]:
-    """Return the numbers of strings, 0 for those that are None."""
+    """Return the numbers of strings, 0 for None."""
     is_known = bytes(map(is_not, texts, repeat(None)))
     known = strings.number([text for text in texts if text is not None])
     return join_numbers(is_known, array("I", bytes(4 * is_known.count(0))), known)
@@ -504,7 +509,7 @@ class SymbolColumns(NamedTuple):
     units: Sequence[str | None]
 
     def between(self, start: int, end: int) -> SymbolColumns:
-        """Return those that begin at addresses before the end."""
+        """Return the symbols that begin at or after an address, and before the end."""
         found = slice(*(bisect_left(self.addresses, address) for address in (start, end)))
         return SymbolColumns(
             self.names[found],
@@ -531,7 +536,7 @@ class NewTable(NamedTuple):
     functions: SymbolColumns
     definitions: DefinitionColumns = NO_DEFINITIONS
     blocks: BlockColumns | None = None
-    """None where the image's code was not understood."""
+    """None if the image's code was not understood."""
 
     @property
     def _base(self) -> int:
@@ -563,7 +568,7 @@ class NewTable(NamedTuple):
             **self._definition_arrays(strings),
             **self._block_arrays(strings),
         }
-        # Last, when all are known. Zeros separate them.
+        # The strings come last, when all are known. Zeros separate them.
         return {**arrays, "string": array("B", strings.arrays().text[:-1])}
 
     def _definition_arrays(self, strings: Locations) -> Mapping[str, array[int]]:

@@ -29,9 +29,9 @@ _KEPT: Final[list[IO[bytes]]] = []
 def open_name_target(path: str | os.PathLike[str], name: str) -> TableTarget:
     """Return an image without debug info as a target: its functions and coverage points.
 
-    Its table is not kept: that of the same image with debug info has the same key.
+    Its table is not kept in the cache, whose tables have source lines.
 
-    :param name: what messages call it.
+    :param name: its name in messages.
     :raises CapabilityError: when it has no build ID, no symbols, or no code.
     :raises ElfError: when it is damaged.
     """
@@ -86,7 +86,7 @@ def _make_name_table(elf: ElfFile) -> NewTable:
 
 
 def _find_names(symbols: SymbolTable, points: Points, pcs: Sequence[int]) -> list[str | None]:
-    """Return the function of each PC: of one that a tail call recorded, that of its jump."""
+    """Return the function of each PC; for the PC of a tail call, the function with the jump."""
     functions = Functions(symbols)
     # There are far more points than functions.
     shown: dict[str, str] = {}

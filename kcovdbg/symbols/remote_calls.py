@@ -34,17 +34,17 @@ class RemoteCall(NamedTuple):
 
 
 class RemoteCalls:
-    """The calls in one kernel, with addresses of the running kernel; none in a kernel without
-    remote coverage.
+    """The calls in one kernel, with addresses in the running kernel. A kernel without remote
+    coverage has none.
 
     :param elf: the kernel's image.
-    :param kaslr_offset: of the kernel.
+    :param kaslr_offset: the kernel's KASLR offset.
     """
 
     def __init__(self, elf: ElfFile, kaslr_offset: int) -> None:
         self._elf = elf
         self._offset = kaslr_offset
-        # The functions that announce a handle.
+        # The functions that announce a handle, by address.
         self._targets = {
             symbol.address + kaslr_offset: _SUFFIX.sub("", symbol.name)
             for symbol in elf.symbols.find_containing(START)
@@ -61,8 +61,10 @@ class RemoteCalls:
         return self._find([(start + self._offset, data) for start, data in self._elf.map_code()])
 
     def of_module(self, start: int, end: int, target: Target) -> tuple[list[RemoteCall], int]:
-        """Return the calls in the code of a module, and how many pages of it cannot be read.
+        """Return the calls in a part of a module's code, and how many of its pages cannot be read.
 
+        :param start: the first address of the part.
+        :param end: the address after the last one.
         :param target: the kernel.
         """
         data, gaps = read_partly(target, start, end - start)
@@ -86,7 +88,7 @@ class RemoteSites(NamedTuple):
 def find_remote_sites(target: Target, lines: SourceLines | None, code: str | None) -> RemoteSites:
     """Return the sites of a kernel's image and of its loaded modules.
 
-    :param code: path of its stripped image, None where that of ``lines`` has the code.
+    :param code: path of its stripped image, None if the image of ``lines`` has the code.
     :raises CapabilityError: when the kernel's image has no code that can be searched.
     """
     image = open_code(None if lines is None else lines.image, code, target.build_id)
@@ -112,7 +114,7 @@ def find_remote_sites(target: Target, lines: SourceLines | None, code: str | Non
 def _locate(
     target: Target, lines: SourceLines | None, call: RemoteCall, module: str | None
 ) -> RemoteSite:
-    """Return the site of a call: the innermost function that is no wrapper."""
+    """Return the site of a call, which is in the innermost function that is no wrapper."""
     symbol = target.symbol_name(call.back - 1)
     frames = () if lines is None else tuple(lines.frames_at(call.back - 1))
     wrapper = call.name

@@ -22,7 +22,7 @@ OUTSIDE = (
 NO_SOURCE = "no source text: {file} has not the name of a source file"
 NO_TREE = "no source text: no source tree is known; --source-dir names one"
 
-# What compilers and assemblers are given, and what generators of code name in #line directives.
+# The suffixes of files for compilers and assemblers, and of files in #line directives.
 _SUFFIXES: Final = frozenset(
     ".asm .c .cc .cpp .cxx .def .h .hh .hpp .hxx .inc .inl .ipp .l .lds .ll .rs .s .y .yy".split()
 )
@@ -47,13 +47,13 @@ class SourceText(NamedTuple):
 class SourceTree:
     """Source files by their names in debug info; each file is read once.
 
-    A file is looked up under each folder given by the user, then after substitutions, then where
-    the kernel was built. Debug info may name any file of this machine: only files with the name of
-    a source file are read that are, once links are followed, below a folder, the new prefix of a
-    substitution, or the build directory if the image lies in it.
+    A file is looked up below each folder that the user gave, then after substitutions, then in the
+    build directory. Debug info may name any file of this machine. So a file is read only if it has
+    the name of a source file and, after links are followed, is below such a folder, below the new
+    prefix of a substitution, or below the build directory if the image lies in that.
 
     :param folders: roots of source trees.
-    :param build_directory: ``DW_AT_comp_dir``, which names in debug info are relative to.
+    :param build_directory: ``DW_AT_comp_dir``, to which names in debug info are relative.
     :param image: path of the kernel image; None to read nothing in the build directory.
     :param substitutions: pairs of path prefixes, old and new, as for GDB's ``set substitute-path``;
         the first that matches is applied to the absolute name.
@@ -115,7 +115,7 @@ class SourceTree:
         return None if found is None else found[0]
 
     def _find(self, file: str) -> tuple[Path, Path] | None:
-        """Return the path of a file, and the root that it is below."""
+        """Return the path of a file, and its root; None when it is not found."""
         if file not in self._places:
             self._places[file] = self._search(file)
         return self._places[file]
@@ -130,9 +130,9 @@ class SourceTree:
         return None
 
     def _root_of(self, path: Path) -> Path | None:
-        """Return the root that a file is below once links are followed, None if there is none."""
+        """Return the root that a file is below after links are followed, None if there is none."""
         try:
-            # Folders are few, and each is resolved once; a file only if it is a link itself.
+            # Folders are few: each is resolved once. A file is resolved only if it is a link.
             real = self._resolve_folder(path.parent) / path.name
             if path.name == ".." or is_link(real):
                 real = _resolve(path)
@@ -150,7 +150,7 @@ class SourceTree:
         absolute = file if file.startswith("/") else None
         relative = file
         if self._build_directory:
-            # A kernel has thousands of files, and making a Path takes longer than looking for it.
+            # A kernel has thousands of files, and making a Path takes longer than finding a file.
             prefix = self._build_directory.rstrip("/") + "/"
             if absolute is None:
                 absolute = os.path.normpath(prefix + file)
@@ -172,7 +172,7 @@ class SourceTree:
     def read(self, file: str | None) -> SourceText:
         """Return the text of a file, or a remark on why there is none.
 
-        :param file: its name in debug info; None when that has none.
+        :param file: its name in debug info; None when debug info has no name.
         """
         if file is None:
             return SourceText(None, (), "no source text: no file name in debug info")
@@ -223,8 +223,8 @@ def _is_source_name(name: str) -> bool:
 
 
 def _is_literal(folder: str) -> bool:
-    """Return whether a path is that of a folder itself: not through a link, nor in /proc, where a
-    path has another meaning in each process.
+    """Return whether a path leads to a folder without a link, and not in /proc, where a path has
+    another meaning in each process.
     """
     try:
         is_own = is_folder(folder) and os.path.realpath(folder) == folder
@@ -234,10 +234,10 @@ def _is_literal(folder: str) -> bool:
 
 
 def _is_built_in(image: str, folder: str) -> bool:
-    """Return whether an image lies where it says that it was built.
+    """Return whether an image lies in the folder in which it claims to have been built.
 
-    An image from elsewhere may claim to have been built in anybody's home directory, or name that
-    by a link: its author need not know the path. A temporary file of one that was unpacked has its
+    The image of somebody else may claim any folder, also a home directory, or a link to one, of
+    which its author need not know the path. An image that was unpacked to a temporary file has a
     path in /proc.
     """
     if image.startswith("/proc/") or not _is_literal(folder) or is_home(Path(folder)):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Source locations of PCs: by the location table of the build, or without one by the debugger; each
-PC once.
+"""Source locations of PCs, by the location table of the build or, without one, by the debugger.
+Each PC is located once.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Disable Python's cyclic garbage collection while many objects are made, none of which is
-    garbage.
+    """Disable Python's cyclic garbage collection in a block that makes many objects and no garbage.
 
-    Collection would take a third of the time of a look-up, and more of that of building a table.
+    Collection would take a third of the time of a look-up, and more of the time of a build.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -66,8 +65,8 @@ def _no_frames(address: int) -> tuple[Frame, ...]:  # noqa: ARG001
 
 
 def demangle_location(location: Location) -> Location:
-    """Return a location whose outermost frame has the name that is shown, where it was a mangled
-    symbol.
+    """Return a location in which a mangled name of the outermost frame is demangled, and kept as
+    :attr:`~kcovdbg.model.location.Location.mangled`.
     """
     name = location.symbol
     if name is None or not is_mangled(name):
@@ -77,26 +76,26 @@ def demangle_location(location: Location) -> Location:
 
 
 class ImageText(NamedTuple):
-    """The code of an image, whose symbols name PCs while there is no table, and whose debug info
-    locates PCs that are not in the table.
+    """The code of an image. Its symbols name PCs while there is no table; its debug info locates
+    PCs that the table lacks.
     """
 
     ranges: tuple[TextRange, ...]
     image: str | os.PathLike[str] | None = None
-    """Path of the image; None where its symbols are unknown."""
+    """Path of the image; None if its symbols are unknown."""
 
 
 class Symbolizer:
     """Source locations of the PCs of one kernel.
 
-    PCs are as KCOV records them: return addresses minus the KASLR offset, in modules as well.
-    Locations are those of the calls: of the byte before.
+    PCs are as KCOV records them: return addresses minus the KASLR offset, in modules as well. A PC
+    has the location of the byte before it, which is the last one of the call.
 
-    :param kaslr_offset: of the kernel.
-    :param table: of this build; may still be being built.
-    :param fallback: for PCs that are not in the table.
-    :param modules: the loaded modules; None when the target does not have them.
-    :param text: the code of the image; with a table, its ranges are taken from that.
+    :param kaslr_offset: the kernel's KASLR offset.
+    :param table: the table of this build, which another process may still build.
+    :param fallback: locates PCs that the table lacks.
+    :param modules: the loaded modules; None when the target does not know them.
+    :param text: the code of the image; a table replaces its ranges.
     :param word_size: bytes of the kernel's ``unsigned long``.
     """
 
@@ -131,7 +130,7 @@ class Symbolizer:
             if text.name.startswith(_INIT):
                 init += (text.start, text.end)
         self._init_span = min(init, default=0), max(init, default=0)
-        # Without any points (of a machine whose calls are not recognized) a missing PC means
+        # If the table has no points, as on a machine whose calls are unknown, a missing PC means
         # nothing.
         self._has_points = len(table) > 0
 
@@ -142,8 +141,8 @@ class Symbolizer:
             self._known.clear()
 
     def locate(self, pc: int) -> Location:
-        """Return the location of a PC; its remark says why when it has no frames or approximate
-        ones.
+        """Return the location of a PC. If it has no frames, or approximate ones, its remark says
+        why.
         """
         found = self._known.get(pc)
         return self.locate_all((pc,))[0] if found is None else found
@@ -163,7 +162,8 @@ class Symbolizer:
                     }
                 else:
                     found = self._locate_by_table(self._table, missing)
-            # A damaged buffer may have millions of random words, which take no time to recognize.
+            # A damaged buffer may have millions of random words. They are not kept: to recognize
+            # one takes no time.
             known.update(item for item in found.items() if item[1].remark != NO_TEXT)
         try:
             return [known[pc] for pc in wanted]
@@ -208,8 +208,8 @@ class Symbolizer:
         return found
 
     def locate_instruction(self, address: int) -> Location:
-        """Return the location of an instruction of the running kernel by debug info alone, without
-        frames where that has none.
+        """Return the location of an instruction of the running kernel by debug info alone; without
+        frames if debug info has none.
         """
         self._look_for_table()
         pc = address + 1 - self._offset & self._mask
@@ -222,7 +222,7 @@ class Symbolizer:
         return location
 
     def _locate_by_image(self, pcs: Iterable[int]) -> Mapping[int, tuple[Frame, ...]]:
-        """Return the frames of PCs in the image's code; of none where it cannot be read."""
+        """Return the frames of the PCs in the image's code; nothing if the image is unreadable."""
         inside = sorted(pc for pc in pcs if self._section_of(pc) is not None)
         if not inside or self._debug_info is None:
             return {}
@@ -236,7 +236,7 @@ class Symbolizer:
 
     @cached_property
     def _debug_info(self) -> tuple[DwarfReader, ElfFile] | None:
-        """The debug info of the image, which remains open; None where it cannot be read."""
+        """The debug info of the image, and the image, which remains open; None if unreadable."""
         if self._image is None:
             return None
         from kcovdbg.symbols.dwarf_reader import DwarfReader
@@ -250,7 +250,7 @@ class Symbolizer:
     def _locate_other(
         self, pc: int, frames: tuple[Frame, ...], mangled: str | None = None
     ) -> Location:
-        """Return the location of a PC in the image's code that is not in the table."""
+        """Return the location of a PC in the image's code that the table lacks."""
         address = pc + self._offset & self._mask
         if not frames:
             return demangle_location(Location(address, self._by_function(pc), NO_LINES))
@@ -274,10 +274,10 @@ class Symbolizer:
         return Location(address, frames, None) if frames else self._locate_outside(address)
 
     def function_starting_at(self, pc: int) -> str | None:
-        """Return the name of the function that starts at an address as in the image, None when none
+        """Return the name of the function that starts at an address in the image, None when none
         does.
 
-        A call before it never returns, so that hardly any recorded PC is such an address.
+        A call that ends there never returns: so hardly any recorded PC is such an address.
         """
         name = self._function_at(pc)
         return None if name == self._function_at(pc - 1) else name
@@ -294,7 +294,7 @@ class Symbolizer:
 
     @cached_property
     def _functions(self) -> Functions | None:
-        # An image that cannot be read has none.
+        # An unreadable image has no functions.
         with suppress(TargetError):
             if self._image is not None:
                 with ElfFile(self._image) as elf:
@@ -317,7 +317,7 @@ class Symbolizer:
 
 
 def text_ranges(elf: ElfFile) -> tuple[TextRange, ...]:
-    """Return the ranges of code of an image, with addresses as in the image."""
+    """Return the ranges of an image's code."""
     return tuple(
         TextRange(text.address, text.address + text.size, text.name) for text in elf.text_sections()
     )
@@ -326,7 +326,7 @@ def text_ranges(elf: ElfFile) -> tuple[TextRange, ...]:
 def find_image_text(
     build_id: str | None, image: str | os.PathLike[str], code: str | os.PathLike[str] | None = None
 ) -> ImageText | None:
-    """Return the code of an image; None where it has none, is unreadable or is of another build.
+    """Return the code of an image; None if it has none, is unreadable or is of another build.
 
     :param image: the image with debug info.
     :param code: the image with the code, if that is another file.

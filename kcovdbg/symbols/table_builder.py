@@ -204,7 +204,7 @@ def make_table(
     rows = merge_points(points)
     addresses = _list_addresses(rows, points.jumps)
     locator = AddressLocator(reader, symbols, addresses.pcs, report)
-    # Meanwhile.
+    # This runs while the locator's threads work.
     functions = _list_functions(symbols, reader, ranges)
     maker = _make_block_maker(code, symbols, reader)
     if not rows.pcs and maker is None:

@@ -2,9 +2,9 @@
 """The cache of location tables, and the background process that builds one, whose progress is in
 the file that it locks.
 
-A table is kept under the digest of the image that it was made of. The build ID that an image claims
-is public and proves nothing: under that a table is found only where no image is at hand, and only
-if the user built it by ``symbols build``.
+The name of a table has the digest of the image that it was made of. The build ID that an image
+claims is public and proves nothing: a table is found by it only if no image is at hand, and only if
+the user built the table by ``symbols build``.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ class Progress(NamedTuple):
 
 CACHE_HINT = "set XDG_CACHE_HOME to a directory that you can write to"
 
-# Tables of small kernels take 8 MB, of large ones more: less free space than this is not worth
-# starting.
+# Free bytes that a folder needs: tables of small kernels take 8 MB, those of large kernels more.
 _ROOM = 16 << 20
 
 
@@ -57,13 +56,13 @@ class UsableCache(NamedTuple):
     """A folder that tables can be written to."""
 
     folder: Path | None
-    """The folder; None where none can be used."""
+    """The folder; None if no folder can be used."""
     problem: str | None = None
     """Why it is not the user's cache."""
 
     @property
     def note(self) -> str | None:
-        """A note for the user where it is not the user's cache."""
+        """A note for the user if it is not the user's cache."""
         if self.problem is None:
             return None
         instead = (
@@ -82,20 +81,20 @@ class UsableCache(NamedTuple):
 
 
 def cache_folder() -> Path:
-    """Return ``$XDG_CACHE_HOME/kcovdbg/symbols``, or what root uses instead; it may not exist."""
+    """Return ``$XDG_CACHE_HOME/kcovdbg/symbols``, or root's own folder; it may not exist."""
     return Path(find_user_folder("cache").path or "", "symbols")
 
 
 def _spare_folders() -> tuple[Path, ...]:
-    """Return the directories for tables where the cache cannot be used: on disk, and in memory."""
+    """Return the directories for tables if the cache cannot be used: on disk, and in memory."""
     own = f"kcovdbg-{os.geteuid()}"
-    # Whoever uses them checks that they are the user's.
+    # The callers check that these are the user's.
     temporary = find_temporary_folder().path or "/tmp"  # noqa: S108
     return Path(temporary, own), Path("/dev/shm", own)  # noqa: S108
 
 
 def find_usable_cache() -> UsableCache:
-    """Return where tables can be written: in the user's cache, or else in a temporary directory."""
+    """Return the folder for new tables: the user's cache, or else a temporary directory."""
     folder, unused = cache_folder(), find_user_folder("cache").problem
     problem = _find_problem(folder)
     if problem is None:
@@ -108,16 +107,14 @@ def find_usable_cache() -> UsableCache:
 
 
 def _find_problem(folder: Path) -> str | None:
-    """Return why a table cannot be written to a directory, None where it can; the directory is
-    made.
-    """
+    """Return why a table cannot be written to a directory, None if it can; make the directory."""
     if not folder.is_absolute():
         return "no home directory"
     try:
         make_folder(folder)
         if _is_open(folder):
             return f"others can write to {folder}"
-        # Loaded where it is needed, as most tables are there.
+        # Imported only here, as most tables exist.
         import tempfile
 
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -154,8 +151,8 @@ def make_table_key(build_id: str, digests: Sequence[str]) -> str:
     """Return the key of a table.
 
     :param build_id: hexadecimal.
-    :param digests: of the image's bytes, of the file that it shares debug info with, and of its
-        code, where these are files of their own.
+    :param digests: of the image, of the file that it shares debug info with, and of the stripped
+        image, as far as there are such files.
     """
     return f"{build_id}-{combine_digests(list(digests))}"
 
@@ -165,8 +162,7 @@ def find_table_key(
 ) -> str | None:
     """Return the key of an image's table, None for an image without a build ID.
 
-    All bytes of the image, and of the file that it shares debug info with, are read, the first time
-    (:mod:`kcovdbg.file_digest`).
+    The first time, all bytes of these files are read (:mod:`kcovdbg.file_digest`).
 
     :param image: a kernel image with debug info, or its file of debug info.
     :param code: the image, where the first one is its file of debug info.
@@ -184,8 +180,8 @@ def find_table_key(
 
 
 def make_build_key(build_id: str) -> str:
-    """Return the key of the table that the user built by ``symbols build`` for a build: one of
-    which no image is at hand.
+    """Return the key of the table that the user built by ``symbols build``, for a kernel of which
+    no image is at hand.
 
     :param build_id: hexadecimal.
     """
@@ -201,8 +197,7 @@ def open_table(key: str, folder: Path | None = None) -> LocationTable | None:
     """Return a table, None when there is none or it is damaged; building replaces a damaged one.
 
     :param key: from :func:`find_table_key` or :func:`make_build_key`.
-    :param folder: its directory; None for the user's cache, or a temporary directory where that
-        cannot be used.
+    :param folder: its directory; None for the user's cache, and then the temporary directories.
     """
     cache = folder or cache_folder()
     folders: list[Path] = []
@@ -219,7 +214,7 @@ def open_table(key: str, folder: Path | None = None) -> LocationTable | None:
 
 
 def link_table(table: LocationTable, keys: Iterable[str]) -> None:
-    """Have a table that the user built be found by other keys.
+    """Let other keys find a table that the user built.
 
     :raises OSError: when that cannot be written.
     """
@@ -268,7 +263,7 @@ def open_table_file(path: str | os.PathLike[str], build_id: str | None) -> Locat
 
 
 def choose_table_file(paths: Iterable[str], build_id: str | None) -> str | None:
-    """Return the first of some tables that is of a build, None where none is.
+    """Return the first table of a build among some, None if there is none.
 
     :param build_id: of the kernel, hexadecimal; None when unknown.
     :raises TargetError: when one cannot be read, or is no table.
@@ -284,9 +279,8 @@ def choose_table_file(paths: Iterable[str], build_id: str | None) -> str | None:
 class TableBuild:
     """A table that another process builds.
 
-    The process outlives this one and has no terminal. If another process is building the table, it
-    waits for that one as long as this process runs, and builds the table itself if that one is
-    killed.
+    The process outlives this one and has no terminal. If another process is building the table, the
+    new process waits for it as long as this process runs, and builds the table if it is killed.
 
     :param image: a kernel image with debug info, or its file of debug info.
     :param key: the key of its table.
@@ -315,7 +309,7 @@ class TableBuild:
             str(folder),
             *(("--nice",) if nice else ()),
         ]
-        # Loaded where it is needed, as most tables are there.
+        # Imported only here, as most tables exist.
         import subprocess
 
         try:
@@ -349,7 +343,7 @@ class TableBuild:
             raise CapabilityError("no process could be started", hint="install python3") from None
 
     def progress(self) -> Progress | None:
-        """Return how far the build is, None before its first part."""
+        """Return the progress of the build, None before its first part."""
         try:
             data = read_input(lock_path(table_path(self._key, self._folder)), owned=True)
         except (OSError, LimitError):
@@ -362,13 +356,13 @@ class TableBuild:
 
         :raises CapabilityError: when building it failed.
         """
-        # Asked before the table is looked for: a builder that ends in between has left it there.
+        # The status is asked for before the table: a builder that ends in between has left a table.
         status = self.process.poll()
         table = open_table(self._key, self._folder)
         if table is not None or status is None:
             return table
         lines = os.pread(self._errors.fileno(), 1 << 16, 0).decode("utf-8", "replace").splitlines()
-        # It has built the table of what it has read.
+        # The contents that the builder has read have another key. SIGBUS: the file was cut.
         if status in (0, -signal.SIGBUS):
             raise CapabilityError(
                 "the image was changed while it was read", hint="try again when nothing writes it"
@@ -389,9 +383,10 @@ def lock_path(path: Path) -> Path:
 
 
 def write_progress(lock: int, progress: Progress) -> None:
-    """Write how far a build is into the file that it locked, given by its descriptor, unless it has
-    other names.
+    """Write the progress of a build into the file that its process locked, unless the file has
+    several names.
 
+    :param lock: the descriptor of the file.
     :raises OSError: when it cannot be written.
     """
     # A hard link may have been put there to have another file overwritten.

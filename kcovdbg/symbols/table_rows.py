@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The columns of a location table, in C: made, checked and searched; locations by number.
+"""Makes, checks and searches the columns of a location table in C code, and numbers locations.
 
-A kernel has a million locations: their chains of frames are arrays.
+A kernel has a million locations: so their chains of frames are arrays.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ class LocationArrays(NamedTuple):
     """Locations, counted from 0."""
 
     text: bytes
-    """The strings, each with a terminating zero; they are counted from 1."""
+    """The strings, each with a terminating zero; they are numbered from 1."""
     frames: array[int]
-    """Function, file, line and column of each frame; the first two are strings; 0 for none."""
+    """Function, file, line and column of each frame. The first two are numbers of strings; 0 is
+    unknown.
+    """
     chain_ends: array[int]
     """Index after the last frame of each location."""
     chain_frames: array[int]
@@ -42,11 +44,11 @@ class LocationArrays(NamedTuple):
 
 
 def check_status(status: int) -> None:
-    """Raise what a function of native/locations.h or native/dwarf.h says.
+    """Raise the error for the status that a function of native/locations.h or native/dwarf.h
+    returned.
 
-    :raises LimitError: when the locations take more memory than there is, or than those of any
-        kernel.
-    :raises LocationError: when they are damaged.
+    :raises LimitError: when the locations take more memory than there is, or than any kernel needs.
+    :raises LocationError: when the locations are damaged.
     """
     if status == -1:
         raise over_limit(MEMORY, "the locations in its debug info")
@@ -55,7 +57,7 @@ def check_status(status: int) -> None:
 
 
 class Locations:
-    """A set of locations that others are added to, kept in C."""
+    """A growing set of locations, kept in C."""
 
     def __init__(self) -> None:
         ffi, lib = load_native()
@@ -65,7 +67,7 @@ class Locations:
         self.pointer = ffi.gc(self.pointer, lib.kcovdbg_locations_free)
 
     def _describe(self) -> Any:
-        """Return C's structure, which is valid until something is added."""
+        """Return C's structure, which is valid until a location is added."""
         ffi, lib = load_native()
         found = ffi.new("struct kcovdbg_location_arrays *")
         lib.kcovdbg_locations_arrays(self.pointer, found)
@@ -83,7 +85,7 @@ class Locations:
 
     @property
     def probes(self) -> int:
-        """How many slots of hash tables were in use by others: few for each location."""
+        """The number of occupied slots that searches in hash tables met: few for each location."""
         return int(self._describe().probes)
 
     def text(self) -> bytes:
@@ -93,15 +95,15 @@ class Locations:
         return bytes(ffi.buffer(found.text, found.text_size)) if found.text_size else b""
 
     def add_all(self, more: Locations) -> array[int]:
-        """Add the locations of another set, as :meth:`add` does those that are new."""
+        """Add the locations of another set as new ones, as :meth:`add` does."""
         return self._add(more._describe(), are_new=True)
 
     def add(self, more: LocationArrays, *, are_new: bool = False) -> array[int]:
-        """Add locations; return the number that each of them has here.
+        """Add locations; return the number of each of them in this set.
 
-        :param are_new: whether to add them without looking whether they are there: of different
-            units, one in a thousand is.
-        :raises LocationError: when they are damaged.
+        :param are_new: whether to add them without a search for equal ones: of the locations of
+            different units, one in a thousand has an equal one.
+        :raises LocationError: when the locations are damaged.
         """
         ffi, _ = load_native()
         given = ffi.new("struct kcovdbg_location_arrays *")
@@ -126,9 +128,9 @@ class Locations:
         return numbers
 
     def number(self, texts: Sequence[str]) -> array[int]:
-        """Return the numbers of strings, which are added where there are none yet.
+        """Return the numbers of strings; add the missing ones.
 
-        :raises ValueError: when one contains a zero.
+        :raises ValueError: when a string contains a zero.
         """
         ffi, lib = load_native()
         # With a terminating zero for each.
@@ -143,8 +145,8 @@ class Locations:
         return numbers
 
     def common(self, groups: Iterable[Sequence[int]]) -> list[int]:
-        """Return what the locations of each group have in common: all of it, or the outermost
-        function alone, or nothing.
+        """Return for each group the location that its members share: the whole one, or only the
+        outermost function, or none.
         """
         _, lib = load_native()
         numbers = zeros("I", 1)
@@ -156,8 +158,8 @@ class Locations:
         return found
 
     def add_frames(self, chains: Iterable[Iterable[Frame]]) -> array[int]:
-        """Add locations as chains of frames, innermost first; return the number that each of them
-        has here.
+        """Add locations as chains of frames, innermost first; return the number of each of them in
+        this set.
         """
         strings: dict[str, int] = {}
         frames, ends, numbers = array("I"), array("I"), array("I")
@@ -178,7 +180,7 @@ class Locations:
 
 
 BUCKET_SHIFT: Final = 8
-"""A PC is looked up by the higher bits of its offset, then searched among the few that share them.
+"""The number of an offset's low bits. The higher bits select a few PCs, of which one is searched.
 """
 
 
@@ -205,16 +207,16 @@ ARRAYS: Final[dict[str, tuple[Literal["B", "H", "I", "Q"], str]]] = {
     "function_name": ("I", "function_count"),
     "function_alias": ("I", "function_count"),
     "function_unit": ("I", "function_count"),
-    # Where functions are defined, by file and line: strings, and lines.
+    # The definitions of functions, by file and line: strings, and lines.
     "definition_file": ("I", "definition_count"),
     "definition_line": ("I", "definition_count"),
     "definition_name": ("I", "definition_count"),
-    # Parts of the functions that blocks are of, ascending: their starts as offsets. None where the
-    # image has no blocks.
+    # The parts of functions with blocks, ascending: their starts as offsets. Empty if the image has
+    # no blocks.
     "part_start": ("I", "part_count"),
     "part_size": ("I", "part_count"),
     "part_function": ("I", "part_count"),
-    # Where the bytes of each function's blocks end, which are checked when they are read.
+    # The end of each function's blocks, which are checked when they are read.
     "block_end": ("Q", "block_function_count"),
     "block": ("B", "block_size"),
     # Strings.
@@ -232,9 +234,9 @@ class MergedPoints(NamedTuple):
 
 
 def merge_kinds(columns: Sequence[tuple[Iterable[int], int]]) -> MergedPoints:
-    """Return points of all kinds as one.
+    """Return the points of all kinds in one column.
 
-    :param columns: PCs, ascending, and their kind, a number of 3 bits.
+    :param columns: the PCs of each kind, ascending, and the kind, a number of 3 bits.
     """
     ffi, lib = load_native()
     arrays = [(array("Q", pcs), kind) for pcs, kind in columns]
@@ -252,7 +254,7 @@ def merge_kinds(columns: Sequence[tuple[Iterable[int], int]]) -> MergedPoints:
 
 
 def select_numbers(values: array[int], flags: bytes) -> array[int]:
-    """Return the numbers of 32 bits that have flags."""
+    """Return the 32-bit numbers whose flag is set."""
     _, lib = load_native()
     size = len(values)
     selected = zeros("I", size)
@@ -264,7 +266,7 @@ def select_numbers(values: array[int], flags: bytes) -> array[int]:
 
 
 def select_words(values: Sequence[int], flags: bytes, added: int = 0) -> array[int]:
-    """Return the words of 64 bits that have flags, each with a number added to it."""
+    """Return the 64-bit words whose flag is set, each with a number added to it."""
     _, lib = load_native()
     size = len(values)
     selected = zeros("Q", size)
@@ -278,11 +280,11 @@ def select_words(values: Sequence[int], flags: bytes, added: int = 0) -> array[i
 
 
 def join_numbers(flags: bytes, unset: array[int], set_: array[int]) -> array[int]:
-    """Return numbers of 32 bits as one column: for each flag the next one of a column.
+    """Return two columns of 32-bit numbers as one: each flag takes the next number of a column.
 
-    :param unset: those where the flag is 0.
-    :param set_: those where it is 1.
-    :raises ValueError: when there are not as many of each as flags.
+    :param unset: the numbers for flags of 0.
+    :param set_: the numbers for flags of 1.
+    :raises ValueError: when a column has more or fewer numbers than there are such flags.
     """
     _, lib = load_native()
     count, set_count = len(flags), flags.count(1)
@@ -298,7 +300,7 @@ def join_numbers(flags: bytes, unset: array[int], set_: array[int]) -> array[int
 
 
 def find_equal(values: array[int], number: int) -> array[int]:
-    """Return where a number is among numbers of 32 bits."""
+    """Return the indexes of a number among 32-bit numbers."""
     _, lib = load_native()
     found = zeros("I", len(values))
     count = lib.kcovdbg_find_equal(column("I", values), len(values), number, column("I", found))
@@ -318,7 +320,7 @@ def subtract(addresses: array[int], others: array[int]) -> array[int]:
 def sort_rows(
     first: array[int], second: array[int], third: array[int]
 ) -> tuple[array[int], array[int], array[int]]:
-    """Return rows of three columns of 32 bits in order, each once."""
+    """Return the rows of three columns of 32-bit numbers in ascending order, equal ones once."""
     _, lib = load_native()
     size = len(first)
     ordered = first[:], second[:], third[:]
@@ -330,7 +332,7 @@ def sort_rows(
 
 
 def find_run_starts(values: Sequence[int]) -> array[int]:
-    """Return where runs of equal numbers of 32 bits begin."""
+    """Return the indexes at which runs of equal 32-bit numbers begin."""
     _, lib = load_native()
     starts = zeros("I", len(values))
     pointer = column("I", starts)
@@ -349,11 +351,11 @@ def make_columns(
 ) -> Mapping[str, array[int]]:
     """Return the columns of a table that depend on PCs, by their names in :data:`ARRAYS`.
 
-    :param pcs: ascending; those outside the 4 GiB after ``base`` are left out.
-    :param kinds: of each PC.
+    :param pcs: ascending; PCs outside the 4 GiB after ``base`` are left out.
+    :param kinds: the kind of each PC.
     :param chains: the number of each PC's chain.
-    :param chain_ends: where the frames of each chain end.
-    :raises ValueError: when PCs do not ascend or have chains that there are not.
+    :param chain_ends: the end of each chain's frames.
+    :raises ValueError: when PCs do not ascend, or a chain does not exist.
     """
     _, lib = load_native()
     low, high = bisect_left(pcs, base), bisect_left(pcs, base + (1 << 32))
@@ -391,9 +393,9 @@ def make_columns(
 def check_table(base: int, parts: Mapping[str, memoryview[int]], kind_count: int) -> bool:
     """Return whether the columns of a table fit together, and every number in them is in range.
 
-    :param base: address that offsets count from.
-    :param parts: as in :data:`ARRAYS`.
-    :param kind_count: of :class:`~kcovdbg.symbols.coverage_points.PointKind`.
+    :param base: the address from which offsets count.
+    :param parts: the columns, by their names in :data:`ARRAYS`.
+    :param kind_count: the number of :class:`~kcovdbg.symbols.coverage_points.PointKind`'s members.
     """
     ffi, lib = load_native()
     table = ffi.new("struct kcovdbg_table *", {"base": base, "kind_count": kind_count})
@@ -412,7 +414,7 @@ def check_table(base: int, parts: Mapping[str, memoryview[int]], kind_count: int
 
 
 def chain_pointer(frames: FrameColumns) -> Any:
-    """Return the C structure; it is valid as long as the columns are."""
+    """Return the C structure of chains, which is valid as long as the columns, and its array."""
     ffi, _ = load_native()
     numbers = column("I", frames.chain_frame, len(frames.chain_frame))
     return ffi.new(
@@ -421,9 +423,9 @@ def chain_pointer(frames: FrameColumns) -> Any:
 
 
 def combine_flags(frames: FrameColumns, chains: Sequence[int], flags: bytes) -> bytes:
-    """Return the flags of all frames of each chain, combined by "or".
+    """Return for each chain the flags of all its frames, combined by "or".
 
-    :param flags: of each frame.
+    :param flags: the flags of each frame.
     """
     _, lib = load_native()
     combined = bytearray(len(chains))
@@ -442,8 +444,8 @@ def combine_flags(frames: FrameColumns, chains: Sequence[int], flags: bytes) -> 
 def gather(indexes: Sequence[int], values: Sequence[int], missing: int) -> array[int]:
     """Return the value at each index.
 
-    :param indexes: of 32 bits, as the values.
-    :param missing: for an index beyond the end.
+    :param indexes: 32-bit numbers, as the values.
+    :param missing: the value for an index beyond the end.
     """
     _, lib = load_native()
     found = zeros("I", len(indexes))

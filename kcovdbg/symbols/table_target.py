@@ -14,14 +14,14 @@ class TableTarget(Target):
     """A location table as a :class:`~kcovdbg.target.target.Target`: it has names and coverage
     points, and no types.
 
-    :param name: what messages call it.
-    :param machine: as of uname -m; None for this machine's, as tables do not say it.
-    :param lines: the modules that traces have records in, None where none is known.
-    :param kind: what it is, where the table was made of another file.
+    :param name: its name in messages.
+    :param machine: as ``uname -m`` prints it; None for this machine, as tables do not have it.
+    :param lines: the modules in which traces have records, if any is known.
+    :param kind: its description in messages, if the table was made of another file.
     """
 
     names_remark: str | None = None
-    """What is missing of its names, a line; None where nothing is."""
+    """A line on missing names and lines; None if none are missing."""
     word_size = 8
     big_endian = False
     release = "unknown"
@@ -46,7 +46,7 @@ class TableTarget(Target):
 
     @property
     def lines(self) -> SourceLines | None:
-        """Modules that traces have records in, None where none is known."""
+        """The modules in which traces have records, None if none is known."""
         return self._lines
 
     def symbol(self, name: str) -> Symbol:
@@ -60,6 +60,6 @@ class TableTarget(Target):
         raise MissingSymbolError(f"{self.name} has no function {name}")
 
     def symbol_name(self, address: int) -> str | None:
-        """Return the name of the function that an address is in, None when it is in none."""
+        """Return the name of the function that contains an address, None when none does."""
         found = self.table.function_at(address)
         return None if found is None else found.name

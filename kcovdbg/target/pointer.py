@@ -83,7 +83,7 @@ def tagged_pointers(target: Target, address: int) -> Iterator[int]:
 
 
 def is_kernel_pointer(target: Target, address: int, alignment: int | None = None) -> bool:
-    """Return whether an address can be that of a structure in the kernel.
+    """Return whether an address can be the address of a structure in the kernel.
 
     :param alignment: in bytes; a word by default.
     """
@@ -91,7 +91,7 @@ def is_kernel_pointer(target: Target, address: int, alignment: int | None = None
 
 
 def check_pointer(target: Target, address: int, what: str, alignment: int | None = None) -> None:
-    """Check that an address can be that of a structure in the kernel.
+    """Check that an address can be the address of a structure in the kernel.
 
     :param what: the structure, for the message.
     :raises PointerError: when it cannot.
@@ -192,7 +192,7 @@ def follow_chain(
     :param end: the link at the end: the address of the head of a ``list_head``, 0 for an
         ``hlist_head``.
     :param read: called with a link and the link before it; returns the element and the next link;
-        raises :class:`ReadError` when the element is unreadable or is none.
+        raises :class:`ReadError` when the memory is unreadable or is not an element.
     :param limit: the greatest plausible number of elements.
     :param start: the link before the first one.
     :return: why the walk stopped before the end, None when it reached the end.
@@ -242,7 +242,7 @@ def follow_list(
 
     :param head: the address of the head.
     :param read: returns the element at a link, and its links; raises :class:`ReadError` when the
-        element is unreadable or is none.
+        memory is unreadable or is not an element.
     :param first: the first link; None to read it from the head.
     :return: why the list is incomplete, None when it is complete.
     """

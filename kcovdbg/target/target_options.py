@@ -102,7 +102,7 @@ def _find_images(options: TargetOptions) -> dict[str, str | None]:
     if len({build_id or name for name, build_id in images.items()}) > 1:
         raise UsageError(
             f"{len(images)} images and no dump: {', '.join(images)}",
-            hint="kcovdbg VMLINUX VMCORE; --other-vmlinux names that of another build",
+            hint="kcovdbg VMLINUX VMCORE; --other-vmlinux names the vmlinux of another build",
         )
     if options.image and not images:
         raise UsageError("--image: no vmlinux is given", hint="kcovdbg --image -s VMLINUX")

@@ -41,8 +41,8 @@ class RunEnd(str, Enum):
 class Watchpoints:
     """Hardware watchpoints of a machine. Nothing is written to its memory.
 
-    :param stub: of the machine.
-    :param name: what messages call the machine.
+    :param stub: the machine's stub.
+    :param name: the machine's name in messages.
     :param forget: called whenever the machine has run: memory that was read may have changed.
     :param registers: decodes the registers of its CPUs.
     :param unwind: returns the stack of a CPU by its registers.
@@ -63,7 +63,7 @@ class Watchpoints:
         self._unwind_registers = unwind
         self._thread: int | None = None
         self.cpu: int | None = None
-        """The CPU that stopped, None where that is unknown."""
+        """The CPU that stopped, None if it is unknown."""
 
     def run(
         self, spans: Sequence[MemorySpan], is_wanted: Callable[[], bool], seconds: float | None
@@ -74,8 +74,9 @@ class Watchpoints:
         :param spans: the memory.
         :param is_wanted: called after each write, while the machine is stopped; False lets it go
             on.
-        :param seconds: after which the machine is stopped without one; None: never.
-        :raises CapabilityError: when the machine has no hardware watchpoints for it.
+        :param seconds: the time after which the machine is stopped without a write; None for no
+            limit.
+        :raises CapabilityError: when the machine has no hardware watchpoints for the memory.
         :raises GoneError: when the machine ends.
         """
         raise NotImplementedError

@@ -181,11 +181,11 @@ class Layout:
         return name
 
     def mode_of_object(self, kcov: KcovFields) -> str | None:
-        """Return the name of an object's mode, None where it is unreadable."""
+        """Return the name of an object's mode, None if it is unreadable."""
         return None if kcov.mode is None else self.object_mode_name(kcov.mode, kcov.mode_flag)
 
     def mode_of_saved(self, saved: SavedState) -> str | None:
-        """Return the name of a saved mode, None where it is unreadable."""
+        """Return the name of a saved mode, None if it is unreadable."""
         return None if saved.mode is None else self.mode_name(saved.mode, saved.mode_flag)
 
     @property

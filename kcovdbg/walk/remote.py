@@ -135,7 +135,7 @@ class AreaLists(NamedTuple):
     areas: tuple[Area, ...] = ()
     """The free areas in the order of the lists."""
     links: tuple[ListLink, ...] = ()
-    """The links; the last one of each whole list is that of its head."""
+    """The links; the last link of each whole list is the link of its head."""
 
 
 def read_area_lists(target: Target, layout: Layout) -> Reading[AreaLists]:

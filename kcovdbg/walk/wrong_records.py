@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The records of a buffer that no callback can have written, the buffer's mappings in user space,
-and what is mapped next to these.
+and the mappings next to these.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ def open_empty_program(machine: int, notes: bytes, vmcoreinfo: bytes | None = No
 
     :param machine: ``e_machine`` of a 64-bit kernel, which also decides the byte order.
     :param notes: ELF notes with VMCOREINFO.
-    :param vmcoreinfo: the VMCOREINFO to use instead; None for that of the notes.
+    :param vmcoreinfo: the VMCOREINFO to use instead of the one in the notes.
     """
     from kcovdbg.target.slice_file import build_slice
 
