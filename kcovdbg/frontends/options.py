@@ -215,7 +215,7 @@ def parse_options(arguments: Sequence[str], commands: CommandTable) -> Options:
     if tables:
         raise UsageError(
             f"more than one location table given: {tables[0]}",
-            hint="--other-vmlinux names that of another build",
+            hint="--other-vmlinux names the vmlinux of another build",
         )
     if words and args.commands:
         raise UsageError(
