@@ -43,7 +43,6 @@ _SHARED: Final = frozenset(("info", "abbrev", "line", "str"))
 _NOWHERE: Final = (1 << 64) - 1
 # Enough for the entry of the first unit, in a section of many MiB.
 _FIRST_UNIT: Final = 1 << 16
-_MOST_RANGES: Final = 1 << 16
 _MOST_MEMBERS: Final = 64
 
 
@@ -174,16 +173,6 @@ class DwarfReader:
         unit = self._units[number]
         name = _text(unit.name)
         return None if name is None else CompileUnit(name, _text(unit.directory))
-
-    def ranges(self, number: int) -> list[tuple[int, int]]:
-        """Return the parts of a unit's code, each as its first address and the address after it."""
-        _, lib = load_native()
-        room = 2 * _MOST_RANGES
-        found = zeros("Q", room)
-        count = lib.kcovdbg_dwarf_ranges(
-            self._dwarf, number, column("Q", found, room), _MOST_RANGES
-        )
-        return list(zip(found[0 : 2 * count : 2], found[1 : 2 * count : 2], strict=True))
 
     @property
     def directory(self) -> str | None:

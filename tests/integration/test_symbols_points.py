@@ -7,6 +7,7 @@ import platform
 import re
 import shutil
 import struct
+from array import array
 from random import Random
 
 import pytest
@@ -21,7 +22,7 @@ from kcovdbg.symbols.arch import BranchKind
 from kcovdbg.symbols.branches import find_branches
 from kcovdbg.symbols.code_proof import CodeProof
 from kcovdbg.symbols.coverage_points import PointKind, find_points, find_text_points
-from kcovdbg.symbols.dwarf_reader import DwarfReader, read_comp_dir
+from kcovdbg.symbols.dwarf_reader import NO_UNIT, DwarfReader, read_comp_dir
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader
 from tests.support.kernels.build import Kernel
@@ -501,13 +502,13 @@ def test_compilation_units_against_the_symbol_table(tmp_path, compiler, version)
     code = list_functions(tmp_path / "a")
     with ElfFile(tmp_path / "a") as elf:
         reader = DwarfReader(elf)
-        numbers = {reader.unit(number).name: number for number in range(len(reader))}
-        units = {
-            name: (reader.unit(number), reader.ranges(number)) for name, number in numbers.items()
-        }
+        units = {reader.unit(number).name: number for number in range(len(reader))}
+        assert {reader.unit(number).directory for number in units.values()} == {str(tmp_path)}
         assert read_comp_dir(elf) == str(tmp_path)
+        of_address = {code[name][0].stop: NO_UNIT for name in ("early", "_start", "other")}
+        for name, functions in (("a.c", ["early", "_start"]), ("sub/b.c", ["other"])):
+            for span in (span for function in functions for span in code[function]):
+                of_address[span.start] = of_address[span.stop - 1] = units[name]
+        asked = array("Q", sorted(of_address))
+        assert list(reader.find_units(asked)) == [of_address[address] for address in asked]
     assert units.keys() == {"a.c", "sub/b.c"}
-    for name, functions in (("a.c", ["early", "_start"]), ("sub/b.c", ["other"])):
-        spans = [span for function in functions for span in code[function]]
-        assert sorted(units[name][1]) == sorted((span.start, span.stop) for span in spans)
-        assert units[name][0].directory == str(tmp_path)
