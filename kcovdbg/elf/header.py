@@ -261,12 +261,9 @@ def find_build_id(notes: Iterable[Note]) -> str | None:
     return None
 
 
-def find_vmcoreinfo(notes: Iterable[Note]) -> dict[str, str]:
-    """Return the lines ``KEY=value`` of the VMCOREINFO in notes; empty when there is none."""
-    for note in notes:
-        if note.name == VMCOREINFO:
-            return parse_vmcoreinfo(note.desc)
-    return {}
+def find_vmcoreinfo(notes: Iterable[Note]) -> bytes:
+    """Return the VMCOREINFO in notes; empty when there is none."""
+    return next((note.desc for note in notes if note.name == VMCOREINFO), b"")
 
 
 def parse_vmcoreinfo(text: bytes) -> dict[str, str]:

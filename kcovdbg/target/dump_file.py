@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import ET_CORE, MAGIC, PT_LOAD, Note, find_vmcoreinfo, parse_notes
+from kcovdbg.elf.header import (
+    ET_CORE,
+    MAGIC,
+    PT_LOAD,
+    Note,
+    find_vmcoreinfo,
+    parse_notes,
+    parse_vmcoreinfo,
+)
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.file_digest import UnchangingFile, open_unchanging
 from kcovdbg.input_file import MAGICS, FrameReader, PathName, find_packing, open_input, read_extents
@@ -638,7 +646,7 @@ def read_dump_vmcoreinfo(path: Path) -> dict[str, str]:
 
     :raises TargetError: when the dump is damaged.
     """
-    return find_vmcoreinfo(parse_dump_notes(path))
+    return parse_vmcoreinfo(find_vmcoreinfo(parse_dump_notes(path)))
 
 
 def find_text(path: Path, text: bytes) -> bool:

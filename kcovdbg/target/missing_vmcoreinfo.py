@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE, ReadMemory
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import EM_X86_64, VMCOREINFO, Note, find_build_id, parse_notes
+from kcovdbg.elf.header import EM_X86_64, Note, find_build_id, find_vmcoreinfo, parse_notes
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.target.pointer import UPPER_HALF_START
 
@@ -477,9 +477,9 @@ def read_lowcore_vmcoreinfo(read: ReadMemory) -> bytes:
         raise TargetError(
             f"could not read the lowcore: {error}", hint="the dump may be truncated or damaged"
         ) from None
-    for note in parse_notes(data, ">"):
-        if note.name == VMCOREINFO:
-            return note.desc.rstrip(b"\0")
-    raise TargetError(
-        "the lowcore has no VMCOREINFO", hint="the guest needs CONFIG_KEXEC, and to have booted"
-    )
+    found = find_vmcoreinfo(parse_notes(data, ">")).rstrip(b"\0")
+    if not found:
+        raise TargetError(
+            "the lowcore has no VMCOREINFO", hint="the guest needs CONFIG_KEXEC, and to have booted"
+        )
+    return found

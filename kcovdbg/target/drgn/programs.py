@@ -21,7 +21,6 @@ from kcovdbg.elf.header import (
     EM_S390,
     EM_X86_64,
     PT_LOAD,
-    VMCOREINFO,
     find_vmcoreinfo,
     parse_vmcoreinfo,
 )
@@ -236,7 +235,7 @@ def _find_dumped_kernel(
     :raises TargetError: when the kernel cannot be found.
     """
     notes = [*dumpfile.parse_dump_notes(path)]
-    info = find_vmcoreinfo(notes)
+    info = parse_vmcoreinfo(find_vmcoreinfo(notes))
     # VMCOREINFO of all x86-64 kernels with KCOV has the offset; without it, drgn would assume 0.
     if "KERNELOFFSET" in info:
         return None
@@ -294,12 +293,8 @@ def _complete_vmcoreinfo(name: str, path: Path, files: Sequence[DebugFile]) -> b
     machine = _core_machine(path)
     if machine not in (EM_RISCV, EM_S390):
         return None
-    found: bytes | None = None
-    for note in dumpfile.parse_dump_notes(path):
-        if note.name == VMCOREINFO:
-            found = note.desc
-            break
-    if found is None:
+    found: bytes | None = find_vmcoreinfo(dumpfile.parse_dump_notes(path))
+    if not found:
         # drgn opens a dump by QEMU only with a VMCOREINFO.
         read = physical_memory(_set_core(name, path, files, _ANY_VMCOREINFO))
         if machine == EM_S390:

@@ -5,7 +5,14 @@ import pytest
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import EM_S390, PN_XNUM, PT_LOAD, find_vmcoreinfo, make_note
+from kcovdbg.elf.header import (
+    EM_S390,
+    PN_XNUM,
+    PT_LOAD,
+    find_vmcoreinfo,
+    make_note,
+    parse_vmcoreinfo,
+)
 from kcovdbg.errors import TargetError
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target import slice_file as slices
@@ -49,7 +56,10 @@ def test_each_page_by_each_address(open_slice):
     core = open_slice(data)
     assert core.is_core
     assert core.read_notes() == NOTES
-    assert find_vmcoreinfo(core.notes) == {"OSRELEASE": "6.12.0", "PAGESIZE": "4096"}
+    assert parse_vmcoreinfo(find_vmcoreinfo(core.notes)) == {
+        "OSRELEASE": "6.12.0",
+        "PAGESIZE": "4096",
+    }
     assert read_virtual(core, DIRECT_MAP + 0x6000, PAGE_SIZE) == page(6)
     assert read_virtual(core, VMALLOC, PAGE_SIZE) == page(9)
     assert read_virtual(core, VMALLOC + PAGE_SIZE, PAGE_SIZE) == page(5)
@@ -107,6 +117,6 @@ def test_s390x_slices_are_big_endian(open_slice):
         )
     )
     assert (core.header.machine, core.header.big_endian, core.is_core) == (EM_S390, True, True)
-    assert find_vmcoreinfo(core.notes) == {"OSRELEASE": "6.12.0"}
+    assert parse_vmcoreinfo(find_vmcoreinfo(core.notes)) == {"OSRELEASE": "6.12.0"}
     assert read_virtual(core, 0x5000, PAGE_SIZE) == page(5)
     assert read_virtual(core, VMALLOC, PAGE_SIZE) == page(7)
