@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -19,11 +18,10 @@ from kcovdbg.console.record_columns import frames_column, where_column
 from kcovdbg.console.renderable import Line, Lines, Table
 from kcovdbg.console.text import escape
 from kcovdbg.console.wording import frame_fragments, function_text, place_text
-from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError, WordError
-from kcovdbg.input_file import read_input, unpack_data
+from kcovdbg.errors import KcovdbgError, UsageError, WordError
+from kcovdbg.input_file import unpack_data
 from kcovdbg.inputs.input_commands import find_hint
-from kcovdbg.inputs.trace_paths import FILE, confine
-from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
+from kcovdbg.inputs.trace_paths import FILE, STDIN, read_argument
 from kcovdbg.records.log_text import LogLine, decode_log, split_log
 from kcovdbg.records.oops_words import CodeWord, find_code_words, parse_words
 from kcovdbg.records.pc_options import AUTO, Convention
@@ -40,9 +38,6 @@ class UnknownWordError(KcovdbgError):
     """None of the words that were asked for is in this kernel."""
 
     status = 1
-
-
-_STDIN: Final = "-"
 
 
 def _details(row: WrittenLocation) -> Iterator[Line]:
@@ -104,7 +99,7 @@ def _doubts(context: Context, row: WrittenLocation) -> Iterator[str]:
 def _run(context: Context, args: Namespace) -> Table | Lines:
     lookup = context.kernel.names.make_word_lookup(is_running=args.address)
     first, *others = args.pcs
-    if not others and (first == _STDIN or first.startswith(FILE)):
+    if not others and (first == STDIN or first.startswith(FILE)):
         return _annotate(context, lookup, split_log(_read_text(context, first)))
     words = _parse_words(context, args.pcs)
     if args.pc == Convention.EXACT.value:
@@ -170,21 +165,12 @@ def _read_text(context: Context, what: str) -> str:
 
     :param what: ``-`` for standard input, or ``file:PATH``.
     """
-    confinement = context.workspace.inputs.confinement
-    name = "standard input"
-    if what != _STDIN:
-        name, folder = confine(what.removeprefix(FILE), confinement)
-        data = read_input(name, folder=folder)
-    elif confinement is not None:
-        raise CapabilityError(
-            "sym: standard input belongs to another program",
-            hint="name the locations: sym func+0x15/0x40",
-        )
-    else:
-        limit = find_limit(TEXT_SIZE)
-        data = sys.stdin.buffer.read(limit + 1)
-        if len(data) > limit:
-            raise over_limit(TEXT_SIZE, name)
+    name, data = read_argument(
+        None if what == STDIN else what.removeprefix(FILE),
+        context.workspace.inputs.confinement,
+        "sym",
+        "name the locations: sym func+0x15/0x40",
+    )
     data = unpack_data(name, data)
     kind = identify_start(data[:18])
     if kind.is_dump or kind is FileKind.ELF:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.input_file import read_input
+from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
 from kcovdbg.model.kcov import name_some
 from kcovdbg.records.pc_locations import is_pattern
 from kcovdbg.records.side_file import SUFFIX, find_traces, side_path
@@ -20,6 +23,8 @@ from kcovdbg.user_folder import expand_user
 
 FILE: Final = "file:"
 """Begins the name of a buffer that is a trace file."""
+STDIN: Final = "-"
+"""Names standard input in an argument."""
 # Limit for names in a hint.
 _NAMED: Final = 8
 
@@ -124,6 +129,29 @@ def confine(path: str, confinement: FileConfinement | None) -> tuple[str, Path |
     if folder is None or not found.is_relative_to(folder):
         folder = found.parent
     return str(found), folder
+
+
+def read_argument(
+    path: str | None, confinement: FileConfinement | None, command: str, hint: str
+) -> tuple[str, bytes]:
+    """Return the name and the content of a file in an argument, or of standard input.
+
+    :param path: None for standard input.
+    :param hint: what another program, whose standard input cannot be read, may name instead.
+    :raises KcovdbgError: as :func:`confine`, or when standard input belongs to another program.
+    :raises LimitError: when it is too large.
+    """
+    if path is not None:
+        path, folder = confine(path, confinement)
+        return path, read_input(path, folder=folder)
+    if confinement is not None:
+        problem = f"{command}: standard input belongs to another program"
+        raise CapabilityError(problem, hint=hint)
+    name, limit = "standard input", find_limit(TEXT_SIZE)
+    data = sys.stdin.buffer.read(limit + 1)
+    if len(data) > limit:
+        raise over_limit(TEXT_SIZE, name)
+    return name, data
 
 
 def find_input_traces(word: str) -> Iterator[str]:

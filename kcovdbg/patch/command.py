@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -21,7 +20,6 @@ from kcovdbg.console.context import Context
 from kcovdbg.console.point_table import find_point_table
 from kcovdbg.console.renderable import Drawing, Line, Lines, Table
 from kcovdbg.errors import CapabilityError, KcovdbgError, WordError
-from kcovdbg.input_file import read_input
 from kcovdbg.inputs.buffer_sources import (
     find_trace_buffers,
     name_remarks,
@@ -29,8 +27,7 @@ from kcovdbg.inputs.buffer_sources import (
     require_fit,
 )
 from kcovdbg.inputs.task_names import ALL
-from kcovdbg.inputs.trace_paths import confine
-from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
+from kcovdbg.inputs.trace_paths import STDIN, read_argument
 from kcovdbg.model.kcov import amount_text, name_some
 from kcovdbg.patch.change import decode_diff, read_diff
 from kcovdbg.patch.changed_lines import (
@@ -50,7 +47,6 @@ from kcovdbg.records.joined_states import NamedTrace, join_states, name_trace
 from kcovdbg.symbols.build_option import BuildOptions
 from kcovdbg.symbols.location_table import LocationTable
 
-_STDIN: Final = "-"
 _UNCOMMITTED: Final = "HEAD"
 # What begins the name of a buffer; a task may be named by any word.
 _BUFFER: Final = re.compile(r"(file|kcov|area|fd|saved|user):|@|\d+$")
@@ -235,16 +231,6 @@ def _read_change(context: Context, word: str) -> tuple[str, str]:
     """Return the text of a diff and its name."""
     confinement = context.workspace.inputs.confinement
     folders = context.kernel.options.source_folders
-    if word == _STDIN:
-        if confinement is not None:
-            raise CapabilityError(
-                "patch: standard input belongs to another program",
-                hint="name a file or a range of commits",
-            )
-        data = sys.stdin.buffer.read(find_limit(TEXT_SIZE) + 1)
-        if len(data) > find_limit(TEXT_SIZE):
-            raise over_limit(TEXT_SIZE, "standard input")
-        return decode_diff(data, "standard input"), "standard input"
     if confinement is not None and "\n" in word:
         return word, "the change"
     if confinement is not None and context.args.change is None:
@@ -255,10 +241,12 @@ def _read_change(context: Context, word: str) -> tuple[str, str]:
     if confinement is not None and confinement.folder is not None:
         near = confinement.folder / word
     is_file = word.endswith((".diff", ".patch")) or ("\0" not in word and near.is_file())
-    if confinement is not None or is_file:
+    if word == STDIN or confinement is not None or is_file:
         # Another program's words start no program.
-        path, folder = confine(word, confinement)
-        return decode_diff(read_input(path, folder=folder), path), path
+        path = None if word == STDIN else word
+        hint = "name a file or a range of commits"
+        name, data = read_argument(path, confinement, "patch", hint)
+        return decode_diff(data, name), name
     if context.workspace.reads_only:
         raise CapabilityError(
             "patch: only a script that is named may run git",
