@@ -16,7 +16,6 @@ from kcovdbg.model.location import Frame
 from kcovdbg.records.line_states import Quality, TraceRecords, select_code_records
 from kcovdbg.records.pc_counts import as_counts
 from kcovdbg.records.source_coverage import (
-    CoverageTotals,
     SourceCoverage,
     add_executed,
     find_source_coverage,
@@ -31,7 +30,6 @@ class ImageCoverage(NamedTuple):
 
     files: Sequence[SourceCoverage]
     """By path."""
-    totals: CoverageTotals
     remarks: tuple[str, ...]
     """Sums, and what is missing."""
 
@@ -83,7 +81,7 @@ def find_image_coverage(
     if others > 0:
         what = "in no function" if is_exact else "no coverage points, as after tail calls"
         remarks.append(f"{others} of {len(trace.counts)} PCs are {what}")
-    return ImageCoverage(files, totals, tuple(remarks))
+    return ImageCoverage(files, tuple(remarks))
 
 
 _Records: TypeAlias = Mapping[str, Mapping[int, int]]

@@ -97,13 +97,9 @@ class TracePane:
         """Return the index in the buffer of a record that is shown."""
         return index if self._numbers is None else self._numbers[index]
 
-    def record(self, index: int) -> record.Record:
-        """Decode a record."""
-        return self.buffer.decode(index)
-
     def located(self, index: int) -> LocatedRecord:
         """Decode a record and return it with its location."""
-        return locate_record(self.buffer, self.names, self.record(index))
+        return locate_record(self.buffer, self.names, self.buffer.decode(index))
 
     def location(self, index: int) -> Location | None:
         """Return where a record is; None where it has no address or could not be read."""
@@ -167,23 +163,24 @@ class TraceView:
     ) -> None:
         self.left, self.right = left, right
         self.renew = renew
-        self._has_one_build = comparison is None or comparison.match is None
+        comparison = comparison or BuildComparison()
+        self._has_one_build = comparison.match is None
         if right is None:
             self.remarks = [*remarks, *left.buffer.remarks]
             self.rows = ViewRows.of_one(len(left))
             return
         buffers = left.buffer, right.buffer
         self.remarks = list(remarks)
-        for buffer in buffers:
+        sides: list[Sequence[int]] = []
+        for side, buffer in enumerate(buffers):
             self.remarks += name_remarks(buffer.name, buffer.remarks)
-        pcs = pc_sequence(left.buffer), pc_sequence(right.buffer)
-        sides: tuple[Sequence[int], Sequence[int]] = pcs
-        width = 1
-        if comparison is not None and comparison.match is not None:
-            sides = comparison.number_records(0, pcs[0]), comparison.number_records(1, pcs[1])
-        elif by_index:
-            sides, width = _find_words(*buffers)
-        alignment = align_by_index(*sides, width) if by_index else align_records(*sides)
+            sides.append(comparison.number_records(side, pc_sequence(buffer)))
+        if not by_index:
+            alignment = align_records(*sides)
+        elif self._has_one_build:
+            alignment = align_by_index(*_find_words(*buffers))
+        else:
+            alignment = align_by_index(sides[0], sides[1])
         if alignment.is_coarse:
             self.remarks.append(COARSE)
         self.rows = ViewRows(alignment)
@@ -244,7 +241,7 @@ class TraceView:
 
     def row_pcs(self, row: ViewRow) -> tuple[int, ...]:
         """Return the PCs of a row's records, left first."""
-        found = (side.record(index).pc for side, index in self._records(row))
+        found = (side.buffer.decode(index).pc for side, index in self._records(row))
         return tuple(filter(None, found))
 
     def addresses(self, pc: int) -> tuple[str, ...]:
@@ -314,12 +311,12 @@ class TraceView:
         return matches
 
 
-def _find_words(left: Buffer, right: Buffer) -> tuple[tuple[Sequence[int], Sequence[int]], int]:
+def _find_words(left: Buffer, right: Buffer) -> tuple[Sequence[int], Sequence[int], int]:
     """Return the words of two buffers to compare by index, and the number of words of a record."""
     width = left.encoding.record_words
     if width == right.encoding.record_words and not left.encoding.codec.is_variable:
-        return (left.words, right.words), width
-    return (left.pc_words, right.pc_words), 1
+        return left.words, right.words, width
+    return left.pc_words, right.pc_words, 1
 
 
 def make_view(

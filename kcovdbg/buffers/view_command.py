@@ -80,7 +80,7 @@ def _find_record(pane: TracePane | None, index: int | None) -> tuple[int | None,
         return None, None
     pc = None
     if not pane.is_missing(index):
-        pc = pane.record(index).pc
+        pc = pane.buffer.decode(index).pc
     return pane.number(index), pc
 
 

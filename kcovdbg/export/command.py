@@ -51,7 +51,7 @@ from kcovdbg.records.coverage import FunctionPoints, PointRows, count_functions,
 from kcovdbg.records.native_loops import find_chains
 from kcovdbg.records.pc_counts import PcCounts, count_pcs, pc_sequence
 from kcovdbg.records.source_coverage import SourceCoverage
-from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
+from kcovdbg.symbols.coverage_points import recorded_kinds
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.target.target import Target
 
@@ -95,11 +95,6 @@ class ExportSource:
         require_fit(buffer, "export", is_forced=self.is_forced)
         return buffer
 
-    @property
-    def kinds(self) -> frozenset[PointKind]:
-        """The kinds of points that can be in the trace."""
-        return recorded_kinds(self.buffer.encoding.codec)
-
     @cached_property
     def all_counts(self) -> PcCounts:
         """How often each PC was recorded, in ascending order of PCs, whatever the filter."""
@@ -132,7 +127,8 @@ class ExportSource:
     @cached_property
     def points(self) -> PointRows:
         """The points that can be in the trace, among the rows of the table."""
-        return PointRows(find_point_table(self.context).columns, self.kinds)
+        kinds = recorded_kinds(self.buffer.encoding.codec)
+        return PointRows(find_point_table(self.context).columns, kinds)
 
     @cached_property
     def functions(self) -> list[FunctionPoints]:

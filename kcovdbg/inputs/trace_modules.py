@@ -67,16 +67,8 @@ class TraceModules(SourceLines):
         """Return whether a module is at an address. Modules without records are unknown."""
         return self.name_at(address) is not None
 
-    def find_code(self, name: str) -> range | None:  # noqa: ARG002
-        """Return None: symbols of modules are not read."""
-        return None
-
     def has_function(self, name: str) -> bool:  # noqa: ARG002
         """Return True, as the modules' functions are unknown."""
-        return True
-
-    def has_file(self, path: str) -> bool:  # noqa: ARG002
-        """Return True, as the modules' source files are unknown."""
         return True
 
     def module_files(self) -> Iterator[str]:

@@ -56,11 +56,6 @@ class FileCoverage(NamedTuple):
         """Number of executed lines."""
         return self.states.count(LineState.EXECUTED) + self.states.count(LineState.PARTLY)
 
-    @property
-    def unknown_lines(self) -> int:
-        """Number of lines that may or may not have been executed."""
-        return sum(self.states.count(state) for state in LineState if state.is_unknown)
-
     def rows(self) -> Iterator[LineCoverage]:
         """Iterate over the lines."""
         states = map(LineState, self.states)

@@ -118,12 +118,12 @@ def _charts(traces: Sequence[CountedTrace]) -> Iterator[str]:
 
 
 def _find_lines(
-    context: Context, traces: Sequence[CountedTrace], comparison: BuildComparison | None
+    context: Context, traces: Sequence[CountedTrace], comparison: BuildComparison
 ) -> tuple[list[SourceFile], Sequence[str]]:
     """Return the files of the last trace's build with their lines by each trace, and remarks."""
     kernel = traces[-1].kernel
     finder = LineFinder(kernel, partial(find_point_table, context, kernel))
-    if comparison is None or comparison.match is None:
+    if comparison.match is None:
         found = finder.find([trace.records for trace in traces])
         remarks: list[str] = []
     else:
@@ -145,7 +145,7 @@ def _find_lines(
 
 
 def _source(
-    context: Context, traces: Sequence[CountedTrace], comparison: BuildComparison | None
+    context: Context, traces: Sequence[CountedTrace], comparison: BuildComparison
 ) -> Iterator[str]:
     files, remarks = _find_lines(context, traces, comparison)
     notes = list(remarks)
@@ -271,7 +271,7 @@ def _sections(
         yield PageSection("patch", "Lines of the patch", patch_markup(patch.rows, patch.remarks))
     if aims is not None:
         yield PageSection("aims", "What to aim at next", _aims(aims))
-    comparison: BuildComparison | None = None
+    comparison = BuildComparison()
     if len(traces) > 1:
         kernels = [trace.kernel for trace in traces]
         comparison = compare_builds(context, kernels, map(attrgetter("counts"), traces))
@@ -284,7 +284,7 @@ def _sections(
     if traces:
         yield PageSection("fill", "What fills the buffer", _charts(traces))
         if len(traces) == 1:
-            yield PageSection("records", "Records", records_markup(traces, None))
+            yield PageSection("records", "Records", records_markup(traces, comparison))
         yield PageSection("source", "Source", _source(context, traces, comparison))
     target = context.kernel.memory.optional_target
     if target is not None and target.memory_problem is None:

@@ -58,12 +58,10 @@ class CountedTrace(NamedTuple):
         return as_counts(self.records.counts)
 
 
-def records_markup(
-    traces: Sequence[CountedTrace], comparison: BuildComparison | None
-) -> Iterator[str]:
+def records_markup(traces: Sequence[CountedTrace], comparison: BuildComparison) -> Iterator[str]:
     """Yield the markup of one trace, or of two beside each other.
 
-    :param comparison: comparison of two traces.
+    :param comparison: the comparison of the builds of two traces.
     """
     titles: list[str] = []
     notes: list[str] = []
@@ -76,7 +74,7 @@ def records_markup(
         notes += name_remarks(buffer.name, order_remarks(buffer))
     numbered, chunks = _number_records(traces)
     parts: Sequence[AlignedPart] = ()
-    if comparison is not None:
+    if len(traces) > 1:
         sides = []
         for side, trace in enumerate(traces):
             pcs = pc_sequence(trace.buffer)[:_MAX_RECORDS]

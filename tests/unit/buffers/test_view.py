@@ -56,7 +56,7 @@ def text(frame):
 def test_first_screen():
     view = single()
     (frame,) = show(view).run("k")
-    first = view.left.record(0).pc
+    first = view.left.buffer.decode(0).pc
     assert frame[0].startswith("41, 1000 records")
     assert frame[1].split()[0] == "0"
     assert names()[first].frames[0].function in frame[1]
@@ -375,7 +375,7 @@ def test_what_is_alive_is_read_again():
     state.renew()
     assert (state.row, state.top, len(state.rows)) == (state.row, state.top, 200)
     assert state.is_highlighted(199)
-    state.set_filter(f"{state.view.left.record(199).pc:x}")
+    state.set_filter(f"{state.view.left.buffer.decode(199).pc:x}")
     count = len(state.rows)
     assert 0 < count < 200
     state.renew()
