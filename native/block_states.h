@@ -78,8 +78,8 @@ struct kcovdbg_states *kcovdbg_states_new(const struct kcovdbg_encoded *encoded,
 					  const uint32_t *functions, size_t function_count, int with_others);
 void kcovdbg_states_free(struct kcovdbg_states *states);
 
-/* Put where the blocks of all functions begin, those of each part ascending, as far as the room suffices; return their number. SIZE_MAX when
-   out of memory. */
+/* Put the offsets at which the blocks of all functions begin, ascending in each part, as far as there is room; return their number. SIZE_MAX
+   when out of memory. */
 size_t kcovdbg_block_starts(const struct kcovdbg_encoded *encoded, uint32_t *starts, size_t room);
 
 enum kcovdbg_function_state {
