@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from docs.generate.manpage import sentence
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.argument import EXPLANATIONS, Argument, Value
+from kcovdbg.console.argument import BUFFER_FORMS, HANDLE_FORMS, Argument
 from kcovdbg.console.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.console.command import HELP_OPTION, OUTPUT_OPTIONS, Command
 
@@ -31,7 +31,7 @@ def _lines() -> Iterator[str]:
     yield "as `%kcov` in drgn and as `kcov-show` in GDB."
     yield ""
     yield from _contents()
-    yield f"`WHAT` is {EXPLANATIONS[Value.BUFFER]}. `HANDLE` is {EXPLANATIONS[Value.HANDLE]}."
+    yield f"`WHAT` is {BUFFER_FORMS}. `HANDLE` is {HANDLE_FORMS}."
     yield ""
     yield "Every command that writes rows takes these options; other commands take the last one:"
     yield ""

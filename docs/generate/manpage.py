@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from kcovdbg import __version__
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.argument import EXPLANATIONS, Argument, Value
+from kcovdbg.console.argument import BUFFER_FORMS, HANDLE_FORMS, Argument
 from kcovdbg.console.command import HELP_OPTION, OUTPUT_OPTIONS, Command
 from kcovdbg.frontends.options import GENERAL_OPTIONS, TARGET_OPTIONS, option_help
 
@@ -97,9 +97,7 @@ def _lines() -> Iterator[str]:
     for option in GENERAL_OPTIONS:
         yield from _program_option(option)
     yield ".SH COMMANDS"
-    yield from _paragraphs(
-        [f"WHAT is {EXPLANATIONS[Value.BUFFER]}.", f"HANDLE is {EXPLANATIONS[Value.HANDLE]}."]
-    )
+    yield from _paragraphs([f"WHAT is {BUFFER_FORMS}.", f"HANDLE is {HANDLE_FORMS}."])
     yield ".PP"
     yield "Every command that has rows takes these options, every other one the last:"
     for argument in (*OUTPUT_OPTIONS, HELP_OPTION):

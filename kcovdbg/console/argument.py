@@ -13,7 +13,6 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, Final, TypeVar
 
-from kcovdbg.abi.handle import parse_handle
 from kcovdbg.errors import WordError, suggest
 
 # No buffer has so many records, and C can calculate with it.
@@ -35,8 +34,6 @@ class Value(str, Enum):
     ADDRESS = "address"
     OBJECT = "object"
     """The address of an object, or a thread id or name of a task."""
-    PC = "pc"
-    HANDLE = "handle"
     REGISTERED = "registered"
     """A registered handle, or a thread id or pattern of the task that registered it."""
     BUFFER = "buffer"
@@ -60,13 +57,8 @@ class Value(str, Enum):
     TEXT = "text"
 
 
-EXPLANATIONS: Final[Mapping[Value, str]] = {
-    Value.BUFFER: "41 (a task), file:PATH (a trace file) and others: help buffers",
-    Value.HANDLE: "a remote handle: usb:1, common:0x42 or the whole word",
-}
-"""Help on a type of value wherever it is asked for."""
-
-
+BUFFER_FORMS: Final = "41 (a task), file:PATH (a trace file) and others: help buffers"
+HANDLE_FORMS: Final = "a remote handle: usb:1, common:0x42 or the whole word"
 SEPARATOR: Final = "--"
 """Separates two lists of words, where a command takes two."""
 
@@ -203,7 +195,7 @@ def convert(argument: Argument, word: str) -> Any:
     :raises WordError: when it is not valid.
     """
     if not word and not argument.takes_rest:
-        # What a variable of a shell stands for that is not set.
+        # An unset variable of a shell is an empty word.
         raise WordError(f"{argument.placeholder} is empty", word)
     if argument.choices and word not in argument.choices:
         raise WordError(
@@ -215,9 +207,7 @@ def convert(argument: Argument, word: str) -> Any:
     try:
         return read(word)
     except ValueError:
-        raise WordError(
-            f"'{word}' is not {noun}", word, hint=EXPLANATIONS.get(argument.value)
-        ) from None
+        raise WordError(f"'{word}' is not {noun}", word) from None
 
 
 def matches_name(word: str, names: Iterable[str]) -> bool:
@@ -281,8 +271,6 @@ def _parse_buffer_name(word: str) -> str:
 # Kind of a value -> its parser, and a noun for messages.
 _READERS: Final[Mapping[Value, tuple[Callable[[str], Any], str]]] = {
     Value.ADDRESS: (parse_address, "an address"),
-    Value.PC: (parse_address, "an address"),
-    Value.HANDLE: (parse_handle, "a remote handle"),
     Value.MODE: (lambda word: word.upper().replace("-", "_").removeprefix("KCOV_MODE_"), "a mode"),
     Value.NUMBER: (_parse_number, "a number"),
     Value.SECONDS: (_parse_seconds, f"a number of seconds up to {_LONGEST_TIME:.0f}"),

@@ -29,8 +29,6 @@ class Need(str, Enum):
     POINTS = "a kernel's coverage points"
     CODE = "a kernel's code"
     MEMORY = "a kernel's memory"
-    LIVE = "a running kernel"
-    TERMINAL = "a terminal"
 
 
 class Topic(str, Enum):

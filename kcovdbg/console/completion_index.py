@@ -136,7 +136,6 @@ def index_state(
         Value.TASK: (*tids, *comms),
         Value.OBJECT: (*addresses, *collecting, *comms),
         Value.REGISTERED: (*handles, *collecting, *comms),
-        Value.HANDLE: handles,
         Value.SUBJECT: (*collecting, *handles, *addresses, *tids),
         Value.MODE: [
             Candidate(plain_name(mode).lower().replace("_", "-"), escape(mode)) for mode in modes

@@ -228,10 +228,6 @@ class Context:
         :raises CapabilityError: when it does not.
         """
         needed = f"{self.command.name} needs {need.value}"
-        if need is Need.TERMINAL:
-            if not self.terminal.is_terminal:
-                raise CapabilityError(needed)
-            return
         target = self.kernel.target
         if need is Need.NAMES:
             if not self.kernel.names.are_known:
@@ -245,8 +241,6 @@ class Context:
             )
         if need is Need.MEMORY:
             self.inputs.require_memory()
-        if need is Need.LIVE and not self.target.live:
-            raise CapabilityError(f"{needed}; {target.name} is not one")
 
 
 def find_input_files(workspace: Workspace, command: Command, args: Namespace) -> Iterator[str]:

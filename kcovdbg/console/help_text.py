@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from kcovdbg.console.argument import EXPLANATIONS, Argument
+from kcovdbg.console.argument import BUFFER_FORMS, Argument, Value
 from kcovdbg.console.column import ANY, LIST, Column, RowType
 from kcovdbg.console.command import BUFFERS_TOPIC, OUTPUT_OPTIONS, Command, CommandTable, Example
 from kcovdbg.console.renderable import Line, Lines, Table, text_lines, wrap_line
@@ -250,8 +250,8 @@ def _wrap_usage(command: Command, width: int, prefix: str) -> list[str]:
 def _argument_lines(arguments: Iterable[Argument], width: int) -> Iterator[Line]:
     for argument in arguments:
         text = argument.full_help
-        if argument.value in EXPLANATIONS:
-            text += f" ({EXPLANATIONS[argument.value]})"
+        if argument.value is Value.BUFFER:
+            text += f" ({BUFFER_FORMS})"
         column = _ARGUMENT_WIDTH + _INDENT
         head = f"{' ' * _INDENT}{argument.heading} "
         if len(head) > column:

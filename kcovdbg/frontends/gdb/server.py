@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from kcovdbg.abi.handle import decode_handle
 from kcovdbg.abi.mode import IN_CTXSW, mode_name
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.command import Command, CommandTable, Need
+from kcovdbg.console.command import Command, CommandTable
 from kcovdbg.console.context import Frontend, Workspace
 from kcovdbg.console.output_files import check_pipeline_status, pipeline_status
 from kcovdbg.console.renderable import error_lines
@@ -56,24 +56,22 @@ _PIECE: Final = 1 << 15
 _PREFIX: Final = "kcov-show"
 
 
-def _is_inside(command: Command) -> bool:
-    return command.name not in _NOT_INSIDE and Need.TERMINAL not in command.needs
-
-
 def _load(name: str) -> Command | None:
     command = COMMANDS.find(name) if name in COMMANDS else None
-    return command if command is not None and _is_inside(command) else None
+    if command is None or command.name in _NOT_INSIDE:
+        return None
+    return command
 
 
 def _find_inside() -> Iterator[Command]:
-    # Loads no command before the first is asked for, as filter() alone would.
-    yield from filter(_is_inside, COMMANDS)
+    # A generator: no command is loaded before the first one is asked for.
+    for command in COMMANDS:
+        if command.name not in _NOT_INSIDE:
+            yield command
 
 
 INSIDE: Final = CommandTable(_find_inside(), _load)
-"""The commands that GDB offers: all that do not need the terminal. In place of full-screen views,
-GDB's TUI has a window.
-"""
+"""The commands that GDB offers. In place of full-screen views, GDB's TUI has a window."""
 
 
 class _GdbStream(io.TextIOBase):

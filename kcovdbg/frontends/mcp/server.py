@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import Field
 
 from kcovdbg import __version__
-from kcovdbg.console.argument import EXPLANATIONS
+from kcovdbg.console.argument import BUFFER_FORMS, HANDLE_FORMS
 from kcovdbg.console.command import Command
 from kcovdbg.console.context import Workspace
 from kcovdbg.console.help_text import VOCABULARY
@@ -91,7 +91,7 @@ class ToolServer(MCPServer[Any]):
             """The words of answers, and how to write a buffer and a handle."""
             return {
                 "words": VOCABULARY,
-                "values": {value.value: text for value, text in EXPLANATIONS.items()},
+                "values": {"buffer": BUFFER_FORMS, "handle": HANDLE_FORMS},
             }
 
         @self.resource("kcovdbg://generations", name="generations", mime_type=_JSON_TYPE)

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import jsonschema
 
 from kcovdbg.console.argument import (
-    EXPLANATIONS,
+    BUFFER_FORMS,
     LARGEST_NUMBER,
     SEPARATOR,
     Argument,
@@ -253,8 +253,8 @@ def _argument_schema(command: Command, argument: Argument) -> dict[str, object]:
         if argument.count is Count.SOME:
             schema["minItems"] = 1
     text = argument.help
-    if argument.value in EXPLANATIONS:
-        text += f". {EXPLANATIONS[argument.value]}"
+    if argument.value is Value.BUFFER:
+        text += f". {BUFFER_FORMS}"
     if argument.value is Value.FILE and not argument.is_output:
         text += ". Here only a file in the directory for trace files, or the text of one itself"
     if command.keeps_separator and argument.count in _REPEATED and not argument.is_option:

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.console.argument import EXPLANATIONS, Argument, Value
+from kcovdbg.console.argument import Argument, Value
 from kcovdbg.console.column import Column, RowType
-from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, Need, parse_arguments
+from kcovdbg.console.command import OUTPUT_OPTIONS, Command, CommandTable, parse_arguments
 from kcovdbg.console.command_line import parse_line
 from kcovdbg.console.help_text import command_help
 from kcovdbg.console.renderable import Table, text_lines
@@ -56,8 +56,6 @@ def workspace(streams, monkeypatch):
             make_command(say, "say", arguments=(words,)),
             make_command(violated, "violated"),
             make_command(lambda _context, _args: 1 // 0, "broken"),
-            make_command(name="living", needs=frozenset({Need.LIVE})),
-            make_command(name="drawing", needs=frozenset({Need.TERMINAL})),
         ),
     )
 
@@ -170,8 +168,6 @@ ERRORS = (
     ("tasks --json --csv", "--csv", 13, None),
     ("half", "the other half", None, None),
     ("broken", "ZeroDivisionError", None, "--debug"),
-    ("living", "living needs a running kernel", None, None),
-    ("drawing", "drawing needs a terminal", None, None),
     ("help xyzzy", "'xyzzy'", 5, "help lists the commands"),
     ("say 'x", "'", 4, None),
 )
@@ -323,22 +319,22 @@ def test_arguments():
     command = make_command(
         arguments=(
             Argument("-n, --lines", Value.NUMBER, "n"),
-            Argument("--handle …", Value.HANDLE, "h"),
+            Argument("--time …", Value.SECONDS, "t"),
             Argument("--by", Value.CHOICE, "b", choices=("file", "pc"), default="file"),
             Argument("--raw", Value.FLAG, "r"),
             Argument("what WHAT", Value.BUFFER, "w"),
-            Argument("pcs [PCS…]", Value.PC, "p"),
+            Argument("pcs [PCS…]", Value.ADDRESS, "p"),
         )
     )
-    assert command.usage == "probe [-n LINES] [--handle HANDLE]… [--by file|pc] [--raw] WHAT [PCS…]"
+    assert command.usage == "probe [-n LINES] [--time TIME]… [--by file|pc] [--raw] WHAT [PCS…]"
     args = parse_arguments(
         command,
-        ["-n", "5", "41", "ff", "--raw", "--handle", "usb:1", "0x10", "--handle=2", "--by", "pc"],
+        ["-n", "5", "41", "ff", "--raw", "--time", "2m", "0x10", "--time=2", "--by", "pc"],
     )
-    assert (args.lines, args.handle, args.by, args.raw) == (5, [1 << 56 | 1, 2], "pc", True)
+    assert (args.lines, args.time, args.by, args.raw) == (5, [120, 2], "pc", True)
     assert (args.what, args.pcs) == ("41", [255, 16])
     defaults = parse_arguments(command, ["41"])
-    assert (defaults.lines, defaults.handle, defaults.by, defaults.raw, defaults.pcs) == (
+    assert (defaults.lines, defaults.time, defaults.by, defaults.raw, defaults.pcs) == (
         None,
         None,
         "file",
@@ -349,16 +345,13 @@ def test_arguments():
         (["-n", "x", "41"], "x"),
         (["-n", "-1", "41"], "-1"),
         (["--by", "files", "41"], "files"),
-        (["--handle", "usb:", "41"], "usb:"),
+        (["--time", "2x", "41"], "2x"),
         (["--line", "1", "41"], "--line"),
         ([], None),
     ):
         with pytest.raises(WordError) as caught:
             parse_arguments(command, words)
         assert caught.value.word == wrong
-    with pytest.raises(WordError) as caught:
-        parse_arguments(command, ["--handle", "usb:", "41"])
-    assert caught.value.hint == EXPLANATIONS[Value.HANDLE]
 
 
 def test_the_rest_belongs_to_another_command():
