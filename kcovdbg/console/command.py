@@ -260,7 +260,8 @@ class CommandTable:
 
 NARGS = {Count.OPTIONAL: "?", Count.ANY: "*", Count.SOME: "+", Count.REST: argparse.REMAINDER}
 
-_FORMATS: Final = ("json", "jsonl", "csv")
+FORMATS: Final = ("json", "jsonl", "csv")
+"""The options of :data:`OUTPUT_OPTIONS` that choose the format of an answer."""
 
 # Not a word that a user can type.
 _KEPT_SEPARATOR = "\0--"
@@ -296,7 +297,7 @@ def add_argument(parser: ArgumentParser, argument: Argument, read: Callable[[str
     """
     options: dict[str, Any] = {}
     if argument.is_option:
-        options["dest"] = argument.attribute
+        options |= {"dest": argument.attribute, "required": argument.is_required}
     if argument.value is Value.FLAG:
         options["action"] = "store_true"
     else:
@@ -343,22 +344,11 @@ def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
     if extra:
         raise _refuse(command, extra[0])
     args = Namespace(**common_defaults() | vars(args))
-    formats = [name for name in _FORMATS if getattr(args, name)]
+    formats = [name for name in FORMATS if getattr(args, name)]
     if len(formats) > 1:
         first, second = (f"--{name}" for name in formats[:2])
         raise WordError(f"{command.name}: {first} and {second} cannot be combined", second)
-    _check_required(command, args)
     return args
-
-
-def _check_required(command: Command, args: Namespace) -> None:
-    for argument in command.arguments:
-        if argument.is_required and not getattr(args, argument.attribute):
-            raise WordError(
-                f"{command.name}: missing option {argument.names[0]} {argument.placeholder}",
-                None,
-                hint=f"usage: {command.usage}",
-            )
 
 
 def _without_separator(words: Sequence[str]) -> list[str]:
@@ -384,7 +374,7 @@ def common_defaults() -> dict[str, Any]:
 
 def _only_help(words: Sequence[str]) -> Namespace:
     return Namespace(
-        **common_defaults() | {"help": True} | {name: f"--{name}" in words for name in _FORMATS}
+        **common_defaults() | {"help": True} | {name: f"--{name}" in words for name in FORMATS}
     )
 
 
@@ -399,7 +389,7 @@ def suggest_option(name: str, known: Iterable[str]) -> str | None:
     """Return a hint with the known options that an unknown one may mean, None where there are
     none.
     """
-    # Each has the dashes.
+    # The name without dashes -> the option.
     names = {option.lstrip("-"): option for option in known}
     plain = name.lstrip("-")
     near = [names[similar] for similar in find_similar(plain, names)]

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from itertools import chain, islice
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -16,6 +16,7 @@ from kcovdbg.console.argument import Argument, Count, Value
 from kcovdbg.console.command import Command, CommandTable
 from kcovdbg.console.command_line import Piece, split_pieces, unquote
 from kcovdbg.console.completion_index import Candidate, Index, find_matching
+from kcovdbg.console.help_text import BUFFER_NAMES
 from kcovdbg.console.text import escape
 from kcovdbg.errors import UsageError
 from kcovdbg.inputs.input_commands import quote
@@ -82,13 +83,6 @@ def find_cursor(text: str) -> Cursor:
 
 LIMIT: Final = 200
 """Limit for the candidates in a menu. Nobody reads a longer one, and it is slow to draw."""
-_BUFFER_PREFIXES: Final = (
-    Candidate("kcov:", "buffer of an object, by its address"),
-    Candidate("area:", "buffer by its address"),
-    Candidate("fd:", "buffer behind a descriptor: TID/FD"),
-    Candidate("saved:", "buffer of saved state: a CPU, or tTID"),
-    Candidate("file:", "trace file"),
-)
 _DIRECTORY_SCAN: Final = 5000
 
 
@@ -266,8 +260,12 @@ def _columns(command: Command, prefix: str, *, in_text: bool) -> Iterator[Candid
 def _buffers(prefix: str, index: Index) -> Iterator[Candidate]:
     name, colon, rest = prefix.partition(":")
     if not colon:
-        words = (index.words.get(value, ()) for value in (Value.BUFFER, Value.BUFFER_NAME))
-        yield from find_matching((*chain.from_iterable(words), *_BUFFER_PREFIXES), prefix)
+        words = [*index.words.get(Value.BUFFER, ()), *index.words.get(Value.BUFFER_NAME, ())]
+        for form, meaning in BUFFER_NAMES:
+            kind, is_kind, _ = form.partition(":")
+            if is_kind:
+                words.append(Candidate(f"{kind}:", meaning))
+        yield from find_matching(words, prefix)
         return
     found = find_matching(index.words.get(f"{name}:", ()), rest)
     if name == "file":

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
 from kcovdbg.console.argument import Value
-from kcovdbg.console.command import Command, Topic, parse_arguments
+from kcovdbg.console.command import FORMATS, Command, Topic, parse_arguments
 from kcovdbg.console.command_line import CommandLine, parse_line, split_commands
 from kcovdbg.console.context import Context, Workspace, find_input_files
 from kcovdbg.console.renderable import (
@@ -82,10 +82,10 @@ def run_script(
     for number, line in enumerate(lines, 1):
         if number == 1 and line.startswith("#!"):
             continue
-        outcome = _run_reporting(workspace, line.rstrip("\r\n"), f"{name}:{number}", terminal)
-        status = max(status, outcome.status)
+        result = run_reporting(workspace, line.rstrip("\r\n"), f"{name}:{number}", terminal)
+        status = max(status, result.status)
         (terminal or workspace.terminal()).show(workspace.announce())
-        if outcome.has_failed and (stops or len(line) > _LONGEST_LINE + 1):
+        if result.has_failed and (stops or len(line) > _LONGEST_LINE + 1):
             break
     return status
 
@@ -262,6 +262,7 @@ def make_context(
 
 
 def _wait_for_names(terminal: Terminal, table: AwaitedTable) -> None:
+    # Imported here: a command whose traces are not named reads no table.
     from kcovdbg.console.table_progress import wait_for_names
 
     wait_for_names(terminal, table)
@@ -341,12 +342,9 @@ def _failing_as(command: Command) -> Iterator[None]:
 
 def find_format(workspace: Workspace, args: Namespace) -> Format:
     """Return the format that the arguments ask for."""
-    if args.jsonl:
-        return Format.JSONL
-    if args.json:
-        return Format.JSON
-    if args.csv:
-        return Format.CSV
+    for name in FORMATS:
+        if getattr(args, name):
+            return Format(name)
     return workspace.format
 
 
@@ -419,30 +417,27 @@ def _find_column(line: CommandLine, wrong: str | None) -> int:
     return line.words[0].column
 
 
-def run_reporting(workspace: Workspace, source: str) -> int:
-    """Run one line, and report its error.
-
-    :return: the exit status.
-    """
-    return _run_reporting(workspace, source).status
-
-
-class _Outcome(NamedTuple):
-    """The outcome of one line."""
+class LineResult(NamedTuple):
+    """What became of one line."""
 
     status: int
+    """The exit status."""
     has_failed: bool = False
     """Whether there was an error. A violation or a difference is none."""
 
 
-def _run_reporting(
+def run_reporting(
     workspace: Workspace, source: str, where: str | None = None, terminal: Terminal | None = None
-) -> _Outcome:
+) -> LineResult:
+    """Run one line, and report its error.
+
+    :param where: the file and the number of the line; None for a line that the user typed.
+    """
     try:
-        return _Outcome(run_line(workspace, source, terminal))
+        return LineResult(run_line(workspace, source, terminal))
     except Exception as error:  # noqa: BLE001 - continue with the next line
         report(workspace, error, where, terminal)
-        return _Outcome(explain(error).status, has_failed=True)
+        return LineResult(explain(error).status, has_failed=True)
 
 
 def report(

@@ -225,7 +225,7 @@ def _run_commands(workspace: Workspace, options: Options) -> int | None:
         except WordError as error:
             raise _explain_misplaced(error) from error
     if options.commands:
-        return max(run_reporting(workspace, line) for line in options.commands)
+        return max(run_reporting(workspace, line).status for line in options.commands)
     if options.script not in (None, _STDIN):
         return _run_script(workspace, options)
     if options.script is None and sys.stdin.isatty():

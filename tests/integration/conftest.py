@@ -76,7 +76,7 @@ class DemoWorkspace:
 
     def run(self, line: str, status: int | None = 0) -> tuple[str, str]:
         """Run a line; return what it writes to standard output and to standard error."""
-        found = run_reporting(self.workspace, line)
+        found = run_reporting(self.workspace, line).status
         output, errors = self._streams.take()
         assert status in (None, found), errors
         return output, errors

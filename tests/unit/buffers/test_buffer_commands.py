@@ -429,7 +429,7 @@ def test_source_without_points(trace, ask, tmp_path, workspace):
     ],
 )
 def test_errors_are_one_line_with_a_hint(line, message, workspace, streams):
-    assert run_reporting(workspace, line) == 2
+    assert run_reporting(workspace, line).status == 2
     output, errors = streams.take()
     assert output == ""
     assert re.search(message, errors)
@@ -441,7 +441,7 @@ def test_damaged_files_give_what_there_is(ask, workspace, streams, tmp_path):
     (tmp_path / "x").write_bytes(struct.pack("<5Q", (1 << 64) - 1, 0, pc(1), 5, pc(1)) + b"\1\2\3")
     rows = ask(f"buffer file:{tmp_path / 'x'} --json")
     assert [row["symbol"] for row in rows] == [None, "fn_1", None, "fn_1"]
-    assert run_reporting(workspace, f"top file:{tmp_path / 'x'}") == 0
+    assert run_reporting(workspace, f"top file:{tmp_path / 'x'}").status == 0
     assert "0xffffffffffffffff" in streams.take()[0]
 
 
@@ -455,7 +455,7 @@ def test_points_that_are_still_being_found(workspace, streams, monkeypatch):
         ({"problem": problem}, "disk full.*free some"),
     ):
         workspace.inputs.kernel.names.awaited_table = AwaitedTable(**state)
-        assert run_reporting(workspace, "points vfs_read") == 2
+        assert run_reporting(workspace, "points vfs_read").status == 2
         error = streams.take()[1]
         assert re.search(told, error, re.DOTALL)
         assert ("vmlinux" in error) is (told == "vmlinux")

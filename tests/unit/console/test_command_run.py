@@ -177,7 +177,7 @@ ERRORS = (
     ("line", "quoted", "column", "hint"), ERRORS, ids=[error[0] for error in ERRORS]
 )
 def test_errors(workspace, streams, line, quoted, column, hint):
-    assert run_reporting(workspace, line) == 2
+    assert run_reporting(workspace, line).status == 2
     first, *rest = streams.take()[1].splitlines()
     assert first.startswith("kcovdbg: ")
     assert quoted in first
@@ -370,7 +370,7 @@ def test_the_rest_belongs_to_another_command():
 
 def test_no_target(workspace, streams):
     set_options(workspace.inputs.kernel, open_target=None)
-    assert run_reporting(workspace, "info") == 2
+    assert run_reporting(workspace, "info").status == 2
     assert streams.take()[1].startswith("kcovdbg: no target\n  kcovdbg -c VMCORE")
 
 
@@ -457,7 +457,7 @@ def test_a_refused_permission_has_a_hint(workspace, streams):
         raise PermissionError(13, "Permission denied", "/sys/kernel/debug/kcov")
 
     workspace.commands = workspace.commands.with_commands(make_command(refuse, "refused"))
-    assert run_reporting(workspace, "refused") == 2
+    assert run_reporting(workspace, "refused").status == 2
     first, hint = streams.take()[1].splitlines()
     assert "/sys/kernel/debug/kcov" in first
     assert hint.startswith("  ")
