@@ -72,7 +72,7 @@ class FileChange(NamedTuple):
     hunks: Sequence[Sequence[TargetLine]]
     """The hunks that add lines."""
     is_inside: bool
-    """Whether the path is one in a tree."""
+    """Whether the path stays in the tree."""
 
     @property
     def added_lines(self) -> Sequence[TargetLine]:
@@ -94,7 +94,7 @@ def decode_diff(data: bytes, name: str) -> str:
 
 
 def _decode_mail(mail: bytes, name: str) -> str:
-    """Return the text of a mail, also if it was encoded for transport, and that of the diffs
+    """Return the text of a mail, also if it was encoded for transport, and the text of the diffs
     attached to it.
     """
     header = BytesHeaderParser().parsebytes(mail)
@@ -221,7 +221,7 @@ def _clean_path(source: str, target: str) -> str:
 
 
 def _unquote(path: str) -> str:
-    """Return a path without what follows it, also if git has quoted it as in C."""
+    """Return a path without the date that may follow it. Git may have quoted it as in C."""
     path = _DATE.sub("", path).rstrip()
     if len(path) < 2 or not (path.startswith('"') and path.endswith('"')):
         return path

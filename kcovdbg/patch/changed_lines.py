@@ -96,11 +96,6 @@ class PatchFile(NamedTuple):
     is_compared: bool = True
     """Whether the text of lines was compared with the source that the kernel was built from."""
 
-    @property
-    def counts(self) -> Counter[ChangeState]:
-        """How many lines have each state."""
-        return count_states(self.rows)
-
 
 def count_states(rows: Iterable[PatchLine]) -> Counter[ChangeState]:
     """Return how many lines have each state."""
@@ -242,8 +237,8 @@ def fits_text(numbers: Iterable[int], lines: Sequence[str]) -> bool:
 
 
 def _merge(one: JoinedLine, other: JoinedLine) -> JoinedLine:
-    """Return the state of a line whose file has two names in debug info, as a header has that two
-    compilers named differently.
+    """Return the state of a line whose file has two names in debug info: two
+    compilers may have named a header differently.
     """
     states = {one.state, other.state}
     if len(states) == 1:

@@ -312,7 +312,7 @@ def _count_text(counts: Counter[ChangeState]) -> str:
 def _lines(files: Sequence[PatchFile], rows: Sequence[PatchLine], most: int) -> Iterator[Line]:
     if not rows:
         yield (("remark", "no line to show"),)
-    counts = {file.file: file.counts for file in files}
+    counts = {file.file: count_states(file.rows) for file in files}
     for number, (name, group) in enumerate(groupby(islice(rows, most), key=lambda row: row.file)):
         members = list(group)
         if number:

@@ -6,10 +6,11 @@ The configuration of the tree is not trusted: git runs no program that it names.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import selectors
+import resource
 import subprocess
-import time
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,6 @@ from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
 
 # Seconds that git may take. It compares two releases of the kernel in less.
 _PATIENCE: Final = 60
-_READ_SIZE: Final = 1 << 20
 # Values for the settings with which a repository can make git run programs. The names of filters
 # differ, so _find_filters() asks for them.
 _SETTINGS: Final = (
@@ -133,34 +133,47 @@ def _run(
     may_find_nothing: bool = False,
 ) -> bytes:
     limit = find_limit(TEXT_SIZE)
-    try:
-        process = subprocess.Popen(
-            command,
-            cwd=tree,
-            env=child_environment(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-    except FileNotFoundError as error:
-        if error.filename == os.fspath(tree):
-            raise KcovdbgError(f"{tree}: no such directory") from None
-        raise CapabilityError(
-            "a range of commits needs git", hint="git diff RANGE >FILE elsewhere, then patch FILE"
-        ) from None
-    with process:
+
+    def limit_files() -> None:
+        # At the limit SIGXFSZ ends git, which is to leave no core in the tree.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        # A lower limit of the user is as good.
+        with contextlib.suppress(ValueError):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit + 1, limit + 1))
+
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         try:
-            output, errors = _collect(process, limit)
-        finally:
-            process.kill()
-    if len(output) > limit:
+            done = subprocess.run(
+                command,
+                cwd=tree,
+                env=child_environment(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                timeout=_PATIENCE,
+                preexec_fn=limit_files,
+            )
+        except FileNotFoundError as error:
+            if error.filename == os.fspath(tree):
+                raise KcovdbgError(f"{tree}: no such directory") from None
+            raise CapabilityError(
+                "a range of commits needs git",
+                hint="git diff RANGE >FILE elsewhere, then patch FILE",
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise KcovdbgError(
+                f"git: no answer in {_PATIENCE} s", hint="git diff RANGE >FILE, then patch FILE"
+            ) from None
+        output.seek(0)
+        errors.seek(0)
+        text, said = output.read(), errors.read()
+    if len(text) > limit:
         raise over_limit(TEXT_SIZE, "git diff")
-    if process.returncode == 1 and may_find_nothing:
+    if done.returncode == 1 and may_find_nothing:
         return b""
-    if process.returncode:
-        lines = errors.decode("utf-8", "replace").splitlines()
+    if done.returncode:
         reason = "failed"
-        for line in lines:
+        for line in said.decode("utf-8", "replace").splitlines():
             if line.startswith(("fatal: ", "error: ")):
                 reason = line.partition(": ")[2]
                 break
@@ -168,34 +181,4 @@ def _run(
             f"git: {reason}",
             hint="a range is as git diff takes it; --source-dir names the tree",
         )
-    return output
-
-
-def _collect(process: subprocess.Popen[bytes], limit: int) -> tuple[bytes, bytes]:
-    """Return the output and the errors of a process; stop reading a little after the limit."""
-    assert process.stdout is not None
-    assert process.stderr is not None
-    parts: dict[int, bytearray] = {
-        process.stdout.fileno(): bytearray(),
-        process.stderr.fileno(): bytearray(),
-    }
-    deadline = time.monotonic() + _PATIENCE
-    with selectors.DefaultSelector() as selector:
-        for descriptor in parts:
-            selector.register(descriptor, selectors.EVENT_READ)
-        while selector.get_map():
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise KcovdbgError(
-                    f"git: no answer in {_PATIENCE} s", hint="git diff RANGE >FILE, then patch FILE"
-                )
-            for key, _ in selector.select(left):
-                data = os.read(key.fd, _READ_SIZE)
-                if not data:
-                    selector.unregister(key.fd)
-                parts[key.fd] += data
-                if len(parts[key.fd]) > limit:
-                    process.kill()
-                    return bytes(parts[process.stdout.fileno()]), b""
-    process.wait()
-    return bytes(parts[process.stdout.fileno()]), bytes(parts[process.stderr.fileno()])
+    return text

@@ -2,11 +2,13 @@
 """git on a tree whose configuration wants to have programs run."""
 
 import os
+import resource
 import subprocess
 
 import pytest
 
-from kcovdbg.errors import KcovdbgError
+from kcovdbg.errors import KcovdbgError, LimitError
+from kcovdbg.limits import TEXT_SIZE, VARIABLE
 from kcovdbg.patch.change import read_diff
 from kcovdbg.patch.git_diff import git_diff
 
@@ -126,6 +128,19 @@ def test_words_that_are_no_range(tree, word):
     folder, _ = tree
     with pytest.raises(KcovdbgError):
         git_diff(folder, word)
+    assert sorted(path.name for path in folder.iterdir()) == [".git", "a.c"]
+
+
+def test_output_beyond_the_limit(tree, monkeypatch):
+    """git ends at the limit, and leaves no core and no other file in the tree."""
+    folder, _ = tree
+    (folder / "a.c").write_text("line\n" * 100_000)
+    resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
+    monkeypatch.setenv(VARIABLE, f"{TEXT_SIZE}=100K")
+    with pytest.raises(LimitError):
+        git_diff(folder, "HEAD")
+    monkeypatch.setenv(VARIABLE, f"{TEXT_SIZE}=1M")
+    assert len(git_diff(folder, "HEAD")) > 500_000
     assert sorted(path.name for path in folder.iterdir()) == [".git", "a.c"]
 
 
