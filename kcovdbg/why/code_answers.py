@@ -151,7 +151,7 @@ class CodeQuestion:
         if not files:
             lacks_modules = self._context.kernel.points.lacks_modules
             raise unknown_file(known, pattern, lacks_modules=lacks_modules)
-        return list(UncoveredRanking(self._code, self._trace).rank(files))
+        return list(UncoveredRanking(self._code, self._trace, self._ways).rank(files))
 
     def explain_uncovered(self, code: UncoveredCode) -> Answer:
         """Return what stands before lines that :meth:`rank_uncovered` found."""

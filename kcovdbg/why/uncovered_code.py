@@ -63,12 +63,13 @@ class UncoveredRanking:
 
     :param code: of the kernel.
     :param trace: all traces together.
+    :param ways: of the same code and trace.
     """
 
-    def __init__(self, code: WholeCode, trace: TraceRecords) -> None:
+    def __init__(self, code: WholeCode, trace: TraceRecords, ways: WayFinder) -> None:
         self._code = code
         self._trace = trace
-        self._ways = WayFinder(code, trace)
+        self._ways = ways
         self._tree = DominatorTree[_Node](_START, self._link())
 
     def find_lines_behind(

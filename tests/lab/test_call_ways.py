@@ -226,7 +226,7 @@ def test_lines_behind_a_place_need_it(
     trace = TraceRecords(counts, WHOLE & ~Quality.ENABLES, frozenset({PointKind.PC}))
     code = WholeCode([table], [graph])
     code.finders = [truth.finder]
-    ranking = UncoveredRanking(code, trace)
+    ranking = UncoveredRanking(code, trace, WayFinder(code, trace))
     behind = ranking.find_lines_behind(files, ranking.find_functions(files))
     node_of = {line: node for node, lines in behind.items() if node != -1 for line in lines}
     assert len(node_of) > 10_000

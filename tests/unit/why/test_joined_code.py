@@ -148,7 +148,7 @@ def test_lines_and_what_stands_before_them(joined):
     assert states["module.c", 6] is LineState.NOT_EXECUTED
     assert states["kernel.c", 5] is LineState.NOT_INSTRUMENTED
     assert {*joined.files()} >= {"kernel.c", "module.c"}
-    ranking = UncoveredRanking(joined, trace)
+    ranking = UncoveredRanking(joined, trace, WayFinder(joined, trace))
     ranked = {(one.obstacle, joined.name(one.function)) for one in ranking.rank(["module.c"])}
     assert (Obstacle.BRANCH, "inner") in ranked
     assert (Obstacle.NOTHING, "unused") in ranked
