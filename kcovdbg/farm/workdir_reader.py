@@ -55,7 +55,7 @@ class WorkdirReader:
         found = self._call("find", name, list(named))
         workdir, images, remarks, _ = found["manager"]
         manager = Manager(Path(workdir), tuple(map(Path, images)), tuple(remarks))
-        return manager, [_decode_crash(*row) for row in found["crashes"]]
+        return manager, list(map(_decode_crash, found["crashes"]))
 
     def read_dump_log(self, log: Path, pid: int, comm: str) -> CrashTexts:
         """Return the texts of a log about a dump's crashed task.
@@ -145,21 +145,13 @@ class WorkdirReader:
             self._process = None
 
 
-def _decode_crash(
-    path: str,
-    title: str | None,
-    dumps: Sequence[Sequence[str | None]],
-    logs: Sequence[str],
-    reports: Sequence[str],
-    reproducer: str | None,
-    c_reproducer: str | None,
-    machine: str | None,
-    remarks: Sequence[str],
-) -> Crash:
+def _decode_crash(row: Sequence[Any]) -> Crash:
+    """Return the crash that JSON has as the array of its members."""
+    path, title, dumps, logs, reports, reproducer, c_reproducer, machine, remarks = row
     return Crash(
         Path(path),
         title,
-        tuple(Dump(Path(dump or ""), _decode_path(log)) for dump, log in dumps),
+        tuple(Dump(Path(dump), _decode_path(log)) for dump, log in dumps),
         tuple(map(Path, logs)),
         tuple(map(Path, reports)),
         _decode_path(reproducer),
