@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Processes that kcovdbg starts: their environment, command lines of Python processes that run or
-install a part of kcovdbg, and the script for GDB.
+"""Processes that kcovdbg starts: their environment and their end, command lines of Python processes
+that run or install a part of kcovdbg, and the script for GDB.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ _START: Final = (
     "import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 )
 
+# include/uapi/linux/prctl.h
+_PR_SET_PDEATHSIG: Final = 1
+
 # Variables that name directories and files from which less, GDB, readline, a shell and debuginfod's
 # client take commands, or which they write to.
 _PLACES: Final = """
@@ -47,7 +50,7 @@ def child_environment(environment: Mapping[str, str] = os.environ, **more: str) 
     home = find_home(environment)
     if found.get("HOME") not in (None, home):
         found["HOME"] = home
-        # Even with a file of keys that the environment names by a relative path.
+        # less then also runs no command from a file of keys that is named by a relative path.
         found["LESSSECURE"] = "1"
     for name in _PLACES:
         places = found.get(name, "").split(os.pathsep)
@@ -57,6 +60,21 @@ def child_environment(environment: Mapping[str, str] = os.environ, **more: str) 
     if temporary and find_stranger(Path(temporary).absolute(), may_be_sticky=True) is not None:
         del found["TMPDIR"]
     return found
+
+
+def end_with_parent(parent: int, number: int) -> bool:
+    """Have the kernel send this process a signal when its parent ends; return whether the parent is
+    still there.
+
+    :param parent: process id of the parent.
+    :param number: the signal.
+    """
+    # Most processes have no parent to end with.
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+    # The parent may have ended before the call.
+    return os.getppid() == parent
 
 
 def python_command(module: str, *arguments: str) -> list[str]:

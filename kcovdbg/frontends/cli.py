@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from kcovdbg import __version__
+from kcovdbg.child_process import end_with_parent
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import Argument
 from kcovdbg.console.command import CommandTable
@@ -34,9 +35,6 @@ from kcovdbg.user_folder import find_temporary_folder, find_user_folder
 
 if TYPE_CHECKING:
     from kcovdbg.target.target import Target
-
-# <linux/prctl.h>
-_PR_SET_PDEATHSIG = 1
 
 
 def main(
@@ -196,12 +194,8 @@ def run_for_parent(arguments: Sequence[str]) -> int:
     :param arguments: process id of the parent, and the program's arguments.
     :return: the exit status.
     """
-    import ctypes
-
     # On SIGTERM a collector ends its command and writes what it has.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-    if os.getppid() != int(arguments[0]):
-        # The parent ended before the call.
+    if not end_with_parent(int(arguments[0]), signal.SIGTERM):
         return 128 + signal.SIGTERM
     return main(arguments[1:])
 

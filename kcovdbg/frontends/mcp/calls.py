@@ -10,7 +10,6 @@ GDB stub, has no spare process: its calls wait for each other.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import os
 import signal
@@ -24,14 +23,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
+from kcovdbg.child_process import end_with_parent
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.frontends.mcp.tools import MAX_BYTES, ToolAnswer, ToolBox
 
 _T = TypeVar("_T")
 # Seconds that the main thread works on a call before the next one goes to the spare process.
 _PATIENCE: Final = 1.0
-# include/uapi/linux/prctl.h
-_PR_SET_PDEATHSIG: Final = 1
 
 
 @dataclass(frozen=True)
@@ -183,8 +181,7 @@ class SpareProcess:
 
 def _serve(box: ToolBox, connection: socket.socket, parent: int) -> None:
     """Answer calls until the parent ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:
+    if not end_with_parent(parent, signal.SIGKILL):
         return
     # Only the parent talks to the client.
     null = os.open(os.devnull, os.O_RDWR)
