@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The errors that a user can cause or meet, each with a hint on what to do next.
 
-Findings about a damaged or unusual kernel are data (:class:`kcovdbg.model.rule.Finding`, and the
-``errors`` of a row), not exceptions: a partial answer is an answer.
+Findings about a damaged or unusual kernel are data (:class:`kcovdbg.model.finding.Finding`, and
+the ``errors`` of a row), not exceptions: a partial answer is an answer.
 """
 
 from __future__ import annotations

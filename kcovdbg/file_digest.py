@@ -48,6 +48,7 @@ class UnchangingFile(NamedTuple):
     file: BinaryIO
     digest: str
     state: str
+    """Device, inode, size and times of the file when its digest was made."""
 
     def is_unchanged(self) -> bool:
         """Return whether nothing was written to it since its digest was taken."""
@@ -59,8 +60,8 @@ def open_unchanging(path: PathName) -> Iterator[UnchangingFile]:
     """Open a file for a block, with its digest. If others can write the file, or it has just
     changed, open a copy.
 
-    The block so reads the bytes of the digest, even if others change the file meanwhile. If the
-    user changes it, :meth:`UnchangingFile.is_unchanged` says so.
+    So the block reads the bytes that the digest was made of, even if others change the file
+    meanwhile. If the user changes it, :meth:`UnchangingFile.is_unchanged` says so.
 
     :raises OSError: when the file cannot be read or copied, or is no regular file.
     """

@@ -9,8 +9,8 @@ everything else in drgn::
     ...     print(hex(kcov), kcov.mode, kcov_count(kcov))
 
 They support every generation of KCOV that kcovdbg supports. Helpers that search the kernel issue a
-warning (module warnings) for each structure that they could not read: what they return may lack
-what it leads to.
+warning (module warnings) for each structure that they could not read: then objects that this
+structure leads to may be missing.
 """
 
 from __future__ import annotations

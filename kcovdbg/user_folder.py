@@ -58,8 +58,7 @@ def find_user_folder(kind: str, environment: Mapping[str, str] = os.environ) -> 
 
 
 def make_folder(folder: Path) -> None:
-    """Make a directory and its parents, accessible to the user only, whatever the
-    umask is.
+    """Make a directory and its parents, accessible to the user only, whatever the umask is.
 
     :raises OSError: when it cannot be made.
     """
@@ -156,7 +155,7 @@ def expand_user(path: str | os.PathLike[str]) -> Path:
     """Return a path that the user typed, with ``~`` at its start replaced, but not ``~NAME`` of an
     unknown user.
     """
-    return Path(os.path.expanduser(path))  # noqa: PTH111 - that of Path raises for an unknown user
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser() may raise
 
 
 def find_debuginfod_cache() -> Path | None:

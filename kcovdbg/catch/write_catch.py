@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Catching of the write that breaks a rule: the fields that can be watched, and the run under a
-watchpoint, in which each write is judged where it happened.
+"""Catch the write that breaks a rule: find the memory of a field, run the kernel under watchpoints,
+and judge each write where it happened.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Finds functions of KCOV on stacks. A task inside of such a function may hold a reference or an
-area that is on no list yet, or may have just written a member.
+"""Find functions of KCOV on stacks. A task inside such a function may hold a reference or an area
+that is on no list yet, or may have just written a member.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ _NEAR: Final = 4
 
 
 def find_kcov_writer(stack: Iterable[StackFrame]) -> str | None:
-    """Return the function of KCOV that wrote, itself or by a function that it called; None if there
-    is none.
+    """Return the function of KCOV that wrote, itself or through a function that it called; None if
+    another function wrote.
 
     :param stack: the stack of the CPU that wrote.
     """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Applies the rules: to a dump once, and to a live kernel several times, so that only violations
-that persist are reported.
+"""Apply the rules: to a dump once, and to a live kernel several times, so that only violations that
+persist are reported.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Collect coverage on the running machine: of a command and its tasks, or of a block of Python.
 
-Acts on the kernel through KCOV's own ioctls, in the native collector; it needs
-/sys/kernel/debug/kcov and is the only room that does more than read. Collecting costs below 5 %
-beside a C program with the same calls. The traces are
-:mod:`kcovdbg.records`'. ::
+Acts on the running kernel through KCOV's own ioctls, in the native collector, and needs
+/sys/kernel/debug/kcov. Collecting costs below 5 % beside a C program with the same calls.
+:mod:`kcovdbg.records` reads the traces. ::
 
     with kcovdbg.collect.Trace() as trace:
         os.getppid()

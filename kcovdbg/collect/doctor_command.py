@@ -216,7 +216,7 @@ def _check_records(
     path: Path, mode: Mode, request: EnableRequest, features: Collection[str] | None
 ) -> Diagnosis:
     if features is not None and request.feature not in (None, *features):
-        # The device is an earlier form of the series', which can stay enabled for an ended task.
+        # The device is of an earlier form of the series, which can stay enabled for an ended task.
         return Diagnosis(
             None,
             f"not tried: collect needs the {path.name} of {request.since}",

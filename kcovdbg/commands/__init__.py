@@ -48,10 +48,7 @@ MODULES: Final = {
     "view": "kcovdbg.buffers.view_command",
     "why": "kcovdbg.why.command",
 }
-"""The module of each command.
-
-A tool without its line here, and without its folder, is not missed.
-"""
+"""The module of each command. Whoever deletes the folder of a tool deletes its line here."""
 
 
 def _import_command(module: str) -> Command:

@@ -35,7 +35,7 @@ _COLUMNS: Final = (
     Column(
         "facility",
         NUMBER,
-        meaning="0 of the kernel, other numbers of programs that write to /dev/kmsg",
+        meaning="0 for the kernel, other numbers for programs that write to /dev/kmsg",
     ),
     Column(
         "caller",

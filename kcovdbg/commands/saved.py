@@ -120,8 +120,8 @@ COMMAND: Final = Command(
     row_types=(RowType(_make_columns(), errors=True, unread=True),),
     description=(
         "Kernels since August 2026, stable ones included, save the state in the task (WHERE is "
-        "task), older ones in the CPU's kcov_percpu_data (WHERE is cpu). If state is saved while "
-        "no softirq section runs, the session is lost."
+        "task), older ones in the CPU's kcov_percpu_data (WHERE is cpu). State that is saved while "
+        "no softirq section runs is of a session that was lost."
     ),
     examples=(Example("saved", "is a task's coverage suspended while a softirq runs?"),),
     former_names=("percpu",),

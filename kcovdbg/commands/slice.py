@@ -111,7 +111,7 @@ def read_everything(
     reader.read(Part.NOTHING, syscalls=[task.fields for task in state.all_tasks])
     buffers = 0
     for name in _buffer_names(state):
-        # A buffer that is missing or unreadable here is so in the slice as well.
+        # A buffer that is missing or unreadable here will be missing in the slice as well.
         with contextlib.suppress(KcovdbgError):
             read_buffer(target, layout, reader, name)
             buffers += 1

@@ -93,7 +93,7 @@ SHARE: Final = ValueKind(
 TEXT: Final = ValueKind("text", _string, _string, is_safe=False)
 COMM: Final = ValueKind("comm", _string, _string, "comm", is_safe=False)
 SYMBOL: Final = ValueKind("symbol", _symbol_text, _string, "symbol", is_safe=False)
-"""A function: of a symbol of Rust, JSON has the mangled name."""
+"""A function: text demangles the names of Rust's symbols, JSON has them as in the image."""
 PATH: Final = ValueKind("path", _string, _string, "path", is_safe=False)
 MODE: Final = ValueKind("mode", _string, _string, "mode")
 """A mode's name in the kernel's enumeration, without prefix."""
@@ -184,8 +184,7 @@ class Column:
     """
     priority: int = KEEP
     """In a narrow terminal, columns with the highest priority are dropped first; see :data:`KEEP`
-    and
-    :data:`DETAIL`.
+    and :data:`DETAIL`.
     """
     elastic: int | None = None
     """The least width to which the text is shortened in a narrow terminal; a path loses its start.

@@ -174,7 +174,7 @@ def _count_meta(counted: Task | Kcov) -> str:
 
 
 class Harvest:
-    """Keep the index of a workspace's kernel and kept buffers up to date.
+    """The words of a workspace's kernel and kept buffers, kept up to date.
 
     :param clock: returns the time in seconds.
     """

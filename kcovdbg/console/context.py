@@ -79,7 +79,9 @@ class Workspace:
     background: list[BackgroundWork] = field(default_factory=list)
     """Work of commands that goes on after them."""
     stop_reason: str | None = None
-    """If a command stopped the kernel for the user to look at it, where: "at the write …"."""
+    """Where a command has left the kernel stopped for the user: ``where refcount of … was broken``;
+    None if none has.
+    """
     reads_only: bool = False
     """Whether lines may only read and print, because the user neither typed them nor named their
     script.
@@ -263,6 +265,6 @@ def find_input_files(workspace: Workspace, command: Command, args: Namespace) ->
         elif words:
             from kcovdbg.inputs.trace_paths import find_input_traces
 
-            # Any other word may name a trace, or a log as a trace is named.
+            # Any other word may name a trace or a log: ``file:PATH``.
             for word in words:
                 yield from find_input_traces(word)

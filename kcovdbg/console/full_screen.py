@@ -15,7 +15,7 @@ from kcovdbg.console.text import elide, elide_start, escape, pad, text_width
 GUTTER: Final = 3
 """Columns between two sides."""
 _STYLES: Final = {"<": "left", ">": "right", "|": "changed"}
-
+# A part of a title with one of these words says how much the buffer holds.
 _COUNTS: Final = ("record", " bits", "FULL", " shown")
 
 
@@ -86,7 +86,10 @@ def fit(line: Line, width: int, *, fill: bool = True) -> list[Fragment]:
 
 
 def join(left: Line, mark: str, right: Line) -> list[Fragment]:
-    """Join two lines that already have their widths."""
+    """Join two lines that already have their widths.
+
+    :param mark: ``=`` for equal lines, ``<``, ``>`` or ``|`` for a difference, or another sign.
+    """
     if mark == "=":
         # Without color: green functions and blue paths would look like differences.
         return [*_restyle(left, ""), ("gutter", " │ "), *_restyle(right, "")]
@@ -102,14 +105,14 @@ def _restyle(line: Line, style: str) -> Line:
 
 
 def fit_title(title: str, width: int) -> str:
-    """Return a title of parts that are separated by commas, without its least important parts if it
-    is too wide.
+    """Return a title, without its least important parts if it is too wide.
 
-    The name, the first part, and the number of records stay.
+    :param title: parts that are separated by commas. The first one, which is the name, and the
+        number of records stay.
     """
     parts = title.split(", ")
     droppable = [part for part in parts[1:] if not any(word in part for word in _COUNTS)]
-    # The object's address is of less use than its task.
+    # The object's address goes first: the title also names the object's task.
     for part in sorted(droppable, key=lambda part: not part.startswith("kcov ")):
         if text_width(escape(", ".join(parts))) <= width:
             break

@@ -123,7 +123,7 @@ def _hash(content: str) -> str:
 
 
 def scroll_start(label: str) -> str:
-    """Return the start of an element that scrolls what is wider than the page."""
+    """Return the start of an element that scrolls if it is wider than the page."""
     return f'<div class="scroll" role="region" aria-label="{text(label)}" tabindex="0">'
 
 

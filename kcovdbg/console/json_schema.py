@@ -70,8 +70,8 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "size": Meaning("size of the buffer or area", UNREAD, "words"),
     "subsystem": Meaning("subsystem in the handle, such as `usb`", UNREAD),
     "symbol": Meaning(
-        "function that the code was compiled into; of Rust as the image names it, where "
-        "`frames` have names to read",
+        "function that the code was compiled into; the name of a Rust function is mangled here, "
+        "and readable in `frames`",
         "the address is in no known function",
     ),
     "syscall": Meaning(

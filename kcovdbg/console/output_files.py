@@ -143,7 +143,7 @@ def _refuse_file(found: os.stat_result, path: str, inputs: Inputs) -> None:
 
 
 def _is_source_in(path: str, folder: str) -> bool:
-    """Return whether a file is a source file in a tree, any of which may be read."""
+    """Return whether a file is a source file in a tree: any file of a source tree may be read."""
     output = expand_user(path)
     return (
         output.suffix in _SOURCE_SUFFIXES

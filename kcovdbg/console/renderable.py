@@ -61,7 +61,7 @@ class Table:
     show: Sequence[str] | None = None
     """The keys of the columns in text, in order; by default all that are not ``json_only``."""
     piped_width: int | None = None
-    """The width that text keeps to where it does not go to a terminal; None: any."""
+    """Limit for the width of text that does not go to a terminal; None for no limit."""
     is_wide: bool = False
     """Whether text has all columns in full."""
     is_vertical: bool = False
@@ -110,7 +110,7 @@ class Lines:
     """Styled lines."""
 
     lines: Iterable[Line]
-    """A :class:`Drawing` where they are not a row each."""
+    """A :class:`Drawing` if a row may have several lines or none."""
     data: Table | None = None
     """Their data in JSON and CSV, None for nothing."""
     remarks: Iterable[str] = ()

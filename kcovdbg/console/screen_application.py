@@ -44,7 +44,6 @@ _SGR: Final = {
     "2": "ansibrightblack",
     "31": "ansired",
     "32": "ansigreen",
-    "33": "ansiyellow",
     "34": "ansiblue",
     "35": "ansimagenta",
     "36": "ansicyan",
@@ -161,7 +160,7 @@ class ScreenApplication:
         return self.application.output.get_size().columns
 
     def run(self) -> str | None:
-        """Show the application until the user leaves it; return with what."""
+        """Show the application until the user leaves it; return the result of leaving it."""
         return self.application.run()
 
     def _start(self, application: Application[str | None]) -> None:
@@ -178,10 +177,9 @@ class ScreenApplication:
         raise NotImplementedError
 
     def _redraw_when_continued(self) -> None:
-        """Show the application again.
+        """Show the application again after a stop.
 
-        What stops a process without asking it leaves it no time to restore the terminal, and the
-        shell then sets it for itself.
+        SIGSTOP leaves a process no time to restore the terminal, whose mode the shell then sets.
         """
         application = self.application
         with contextlib.suppress(OSError):

@@ -228,8 +228,8 @@ OBJECT_COLUMNS: Final = (
         "device",
         priority=3,
         hide_empty=True,
-        meaning="device of a posted series that it is an object of; its `count` and `capacity` are "
-        "words",
+        meaning="device of a posted series that the object belongs to; then `count` and "
+        "`capacity` are in words",
         null="it is a `struct kcov`",
     ),
     Column(

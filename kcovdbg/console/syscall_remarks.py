@@ -48,7 +48,7 @@ def syscall_lines(context: Context, tasks: Collection[TaskFields]) -> tuple[str,
 
 def recorded_syscall_remarks(names: LocationCache, pcs: Iterable[int]) -> tuple[str, ...]:
     """Return a line that names the system calls that a buffer has records of: its task may have
-    left them.
+    returned from them.
 
     :param pcs: the PC of each record, in order; 0 for a record without one.
     """

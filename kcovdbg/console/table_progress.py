@@ -41,7 +41,7 @@ def _bar(progress: Progress | None, first: tuple[float, int] | None) -> str:
         return f"{text}, writing the table"
     seconds, before = first
     if progress.done > before:
-        # Parts that were there before are not of this build.
+        # How long the parts took that were finished before is unknown.
         text += (
             f", {seconds / (progress.done - before) * (progress.total - progress.done):.0f} s left"
         )
@@ -98,7 +98,7 @@ def wait_for_table(
     in the user's cache, say once where.
 
     :param patience: seconds.
-    :param is_quiet: whether to say nothing else where standard error is not a terminal.
+    :param is_quiet: whether to say nothing else if standard error is not a terminal.
     """
     if table.note is not None and not table.was_noted:
         table.was_noted = True

@@ -24,8 +24,6 @@ THEME: Final[Mapping[str, str]] = MappingProxyType(
         "header": "1",
         "key": "1",
         "address": "36",
-        "number": "",
-        "pid": "",
         "comm": "32",
         "symbol": "32",
         "path": "34",

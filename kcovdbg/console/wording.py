@@ -64,10 +64,10 @@ def buffer_title(buffer: Buffer) -> str:
 
 
 def buffer_heading(buffer: Buffer, *, is_text: bool) -> tuple[Lines, tuple[str, ...]]:
-    """Return the title of a buffer, with the remark that makes all that follows doubtful, and its
-    other remarks.
+    """Return the title of a buffer and its remarks. A remark that the records do not fit the kernel
+    is a part of the title, because it makes all that follows doubtful.
 
-    :param is_text: whether titles are shown; otherwise all remarks are returned.
+    :param is_text: whether titles are shown; otherwise that remark is one of the others.
     """
     lines: list[Line] = [(("header", buffer_title(buffer)),)]
     remarks = list(buffer.remarks)

@@ -115,7 +115,7 @@ def _find_frame(step: _Step) -> int | None:
 
 
 def _list_record_columns() -> Iterator[Column]:
-    """Yield the columns of a record, which need not be a comparison."""
+    """Yield the columns of a record. Those of comparisons are null for other records."""
     for column in make_record_columns(is_comparison=True, has_offset=True, has_calls=True):
         if column.key in ("size", "const", "arg1", "arg2"):
             yield replace(column, null="the record is not a comparison")

@@ -310,7 +310,7 @@ def main() -> int:
     :return: the exit status: 2 if no command could be run, with the reason as the last line of
         standard error.
     """
-    # The job's tuples are lists in JSON; nothing here minds.
+    # JSON has made lists of the job's tuples, which are only iterated over here.
     job = BatchJob(**json.load(sys.stdin))
     try:
         with hold_memory(job.path):

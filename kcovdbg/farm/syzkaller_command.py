@@ -404,7 +404,7 @@ def _answer(context: Context, args: Namespace, reader: WorkdirReader) -> Table:
         found += [(crash, dump, answers / dump.path.name) for dump in crash.dumps]
         if not crash.dumps:
             found.append((crash, None, answers))
-    # Those with a dump first.
+    # Crashes with a dump come first.
     found.sort(key=lambda item: item[1] is None)
     symbols = find_debug_info(context, args, [*map(str, manager.images)])
     shared = (output, symbols, find_digests(symbols), args.timeout)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The frontends: command line, shell, drgn, GDB."""
+"""The frontends: command line, shell, drgn, GDB, MCP."""

@@ -58,7 +58,7 @@ class Options:
     other_vmlinux: tuple[str, ...] = ()
     """Images and location tables of other builds."""
     other_sources: tuple[str, ...] = ()
-    """Their source trees, in the same order."""
+    """The source trees of the other builds, in the same order."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Limits for inputs, by their names in :mod:`kcovdbg.limits`."""
     quiet: bool = False

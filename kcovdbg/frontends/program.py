@@ -172,8 +172,8 @@ def serve_tools(options: TargetOptions, workspace: Workspace, confinement: FileC
 
 
 def _warn_of_condition(target: Target, options: Options, color: Color) -> Target:
-    """Warn users of single commands that the dump is damaged or the machine stopped; the shell and
-    info show it themselves.
+    """Warn users of single commands that the dump is damaged or the machine is stopped: the shell,
+    info and resume show it anyway.
     """
     has_lines = options.words or options.commands or options.script is not None or options.inputs
     is_shell = not has_lines and sys.stdin.isatty()

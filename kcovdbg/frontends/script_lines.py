@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Whether lines that begin like a script are one: most lines of a script begin with a command.
+"""Decide whether lines that begin like a script are one: most lines of a script begin with a
+command.
 
 If most do not, and the others are a log, a list or another known kind, the lines are of that kind,
 whatever the first line is.

@@ -187,7 +187,7 @@ SAMPLE_COLUMNS: Final = (
     ),
     Column(
         "objects",
-        meaning="every `struct kcov`",
+        meaning="every `struct kcov`, and every object of a posted series' device",
         null="this look did not search for them",
         items=(
             *(replace(column, value=None) for column in OBJECT_SAMPLE_COLUMNS),

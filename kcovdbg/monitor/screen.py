@@ -20,8 +20,8 @@ from kcovdbg.monitor.screen_state import MonitorState
 
 # Seconds between two looks at whether there is something to do again.
 _IDLE: Final = 0.2
-# Of a machine that is stopped for each look: seconds that it runs before keys are answered, and
-# seconds for keys.
+# If each look stops the machine: seconds for which it runs before keys are answered, and seconds
+# for keys.
 _STEP: Final = 0.15
 _BREATH: Final = 0.01
 # Seconds between two looks that are printed on a terminal without a screen, as by top -b.

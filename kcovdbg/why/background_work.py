@@ -55,7 +55,7 @@ def explain_background(state: State, task: Task, sites: Sequence[RemoteSite]) ->
     if found:
         whose = ""
         if found[0].is_of_io_uring:
-            whose = ", the one that the task had that set up the ring"
+            whose = ", the handle of the task that set up the ring"
         yield Answer(
             "at-site",
             f"{_say_site(found[0])}{whose}: what runs after that call is recorded if the handle "

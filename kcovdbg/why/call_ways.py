@@ -64,7 +64,7 @@ class Way(NamedTuple):
 
 
 class Ways(NamedTuple):
-    """All that leads to a function."""
+    """The ways to a function, and pointers to the functions on them."""
 
     ways: Sequence[Way]
     """The likeliest first."""

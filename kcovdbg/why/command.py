@@ -177,7 +177,7 @@ def _explain_function_work(context: Context, function: str) -> Iterator[Answer]:
 def _find_subject(context: Context, text: str) -> str:
     """Return the thread id of the task with this name; anything else is returned as it is.
 
-    A name of a function is that of a task only where the task has KCOV state.
+    If a task and a function have this name, the task is meant only if it has KCOV state.
     """
     if text.isdecimal() or is_address(text) or ":" in text:
         return text
@@ -215,7 +215,8 @@ def _read_question(context: Context, args: Namespace) -> CodeName | None:
 def _is_of_state(context: Context, text: str, names: Sequence[str]) -> bool:
     """Return whether a word names a part of a kernel's state, or nothing at all.
 
-    :param names: what follows it: with these, it is code unless it is known to be something else.
+    :param names: the words after it. If there are any, it is code unless it is known to be
+        something else.
     """
     if text.isdecimal() or is_address(text) or ":" in text:
         return True
@@ -275,7 +276,7 @@ def _answer_code(context: Context, question: CodeName) -> Lines:
         remark = f"whether {question.text} can be covered is unknown: {error}"
         explained = explained._replace(remarks=[remark])
     if not explained.is_unknown:
-        # That the task has other coverage explains nothing.
+        # Other coverage of the task explains nothing.
         answers = [answer for answer in answers if answer.code != "coverage"]
     answers += explained.answers
     if question.is_function and not explained.has_run:

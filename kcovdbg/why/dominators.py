@@ -65,7 +65,9 @@ class DominatorTree(Generic[Node]):
 
 
 def _order_by_depth(start: Node, successors: Mapping[Node, Iterable[Node]]) -> Sequence[Node]:
-    """Return the nodes that paths lead to, each behind those that only it leads to."""
+    """Return the nodes that paths from the start lead to, in postorder: each after the nodes that a
+    depth-first search first reached through it.
+    """
     order: list[Node] = []
     seen = {start}
     stack = [(start, iter(successors.get(start, ())))]

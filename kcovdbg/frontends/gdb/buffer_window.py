@@ -66,7 +66,7 @@ def _line(number: str, what: str, where: str, width: int, shift: int) -> str:
     if shift:
         return pad(elide(f"{number}{what}  {where}"[shift:], width), width)
     room = width - len(number)
-    # The function first; of the place, its end.
+    # The function comes first. A place that is too long loses its start.
     left = min(len(what), max(room - 1 - len(where), room // 2))
     right = elide_start(where, max(0, room - left - 1))
     return number + pad(elide(what, left), room - len(right)) + right

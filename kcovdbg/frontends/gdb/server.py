@@ -404,7 +404,7 @@ def main() -> None:
     link.interrupts.watch()
     server = Server(link)
     server.greet(VERSION)
-    # While GDB reads its files. Where drgn is missing, the first command says so.
+    # Import drgn while GDB reads its files. If drgn is missing, the first command says so.
     with contextlib.suppress(ImportError):
         import_module("kcovdbg.target.drgn.programs")
     server.serve()

@@ -241,7 +241,7 @@ _TYPES: Final[Mapping[Value, Mapping[str, object]]] = {
     },
 }
 _REPEATED: Final = (Count.ANY, Count.SOME)
-_REQUIRED: Final = (None, Count.ONE, Count.SOME)
+_REQUIRED: Final = (None, Count.SOME)
 
 
 def _argument_schema(command: Command, argument: Argument) -> dict[str, object]:
