@@ -80,8 +80,8 @@ class FrameColumns(NamedTuple):
     """The frames of chains.
 
     A chain is a word. From the lowest bit on, it has the kind of a point (3 bits), the number of
-    frames (13), and the index of the innermost frame in ``chain_frame``. Columns are arrays or
-    views of 32-bit numbers; those of ``column`` have 16 bits.
+    frames (13), and the index of the innermost frame in ``chain_frame``. The members are arrays or
+    views of 32-bit numbers; ``column`` has 16-bit numbers.
     """
 
     chain_frame: Sequence[int]
@@ -114,9 +114,9 @@ class LocatedRecord(NamedTuple):
 
     record: Record
     address: int | None
-    """PC plus KASLR offset; None where the record has no PC."""
+    """PC plus KASLR offset; None if the record has no PC."""
     location: Location | None
-    """None where the record has no PC, or only the page of one."""
+    """None if the record has no PC, or only the page of a PC."""
 
     @property
     def symbol(self) -> str | None:

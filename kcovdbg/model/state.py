@@ -59,7 +59,7 @@ class BufferMapping(NamedTuple):
     """Distance from the start of the buffer, in bytes."""
     writable: bool
     before: NextMapping | None
-    """None where nothing is mapped directly before it."""
+    """None if nothing is mapped directly before it."""
     after: NextMapping | None
 
 
@@ -467,8 +467,8 @@ class _Members:
     series = _Member[Mapping[str, Any]](Part.SERIES)
     """The data that the ``read`` hook of each posted series returned, by its feature."""
     wrong_records = _Member[tuple[WrongRecords, ...]](Part.PROOF)
-    """For each buffer, the records that no callback can have written. The buffers are those of
-    enabled objects and of sections, or those that were asked for.
+    """For each buffer, the records that no callback can have written. These are the buffers of
+    enabled objects and of sections, or the buffers that were asked for.
     """
     proof_problem = _Member[str | None](Part.PROOF)
     """Why records cannot be judged by the code; None if they can."""

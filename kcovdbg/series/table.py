@@ -204,7 +204,7 @@ class Traits:
 
     @property
     def flags(self) -> tuple[ModeFlag, ...]:
-        """Flag bits of a task's mode word: those of these series and of series without types."""
+        """Flag bits of a task's mode word, of these series and of series that no types show."""
         known = (series for series in SERIES if series in self.series or not series.variants)
         return tuple(flag for series in known for flag in series.flags)
 

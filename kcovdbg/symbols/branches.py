@@ -75,7 +75,7 @@ def core_count() -> int:
 def map_on_cores(function: Callable[[_Item], _Result], items: Sequence[_Item]) -> Iterator[_Result]:
     """Begin to call a function for each item, in a thread for each core; C code runs in parallel.
 
-    :return: an iterator over the results, in order, which raises what a call raised.
+    :return: an iterator over the results, in order. It raises the exception of a call.
     """
     # The module imports logging, and most commands begin no threads.
     from concurrent.futures import ThreadPoolExecutor

@@ -274,7 +274,7 @@ def find_text_points(
 
 
 class _PointBranches(NamedTuple):
-    """The branches of an image that record points, and those that may lead to callbacks."""
+    """The branches of an image that record points or may lead to callbacks."""
 
     pc: BranchColumns
     """The calls of callbacks for basic blocks; the next three are for the other kinds of points."""

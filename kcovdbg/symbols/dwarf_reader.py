@@ -52,18 +52,18 @@ def _text(pointer: Any) -> str | None:
 
 
 class CompileUnit(NamedTuple):
-    """A compilation unit: what the compiler was run on."""
+    """A compilation unit: the source file of one run of the compiler."""
 
     name: str
     """``DW_AT_name``: the source file as given to the compiler, relative to its directory or
     absolute.
     """
     directory: str | None
-    """``DW_AT_comp_dir``: where the compiler was run."""
+    """``DW_AT_comp_dir``: the directory in which the compiler was run."""
 
 
 def _open_shared(elf: ElfFile) -> ElfFile | None:
-    """Open the file that an image shares debug info with, None where it has all of its own."""
+    """Open the file with which an image shares debug info, None if the image has all of its own."""
     link = find_shared_link(elf)
     if link is None:
         return None
@@ -82,7 +82,7 @@ class StructureMember(NamedTuple):
     offset: int
     """In bytes."""
     size: int
-    """In bytes; 0 where it is unknown."""
+    """In bytes; 0 if it is unknown."""
 
 
 class Structure(NamedTuple):
@@ -106,21 +106,21 @@ class UnitContents(NamedTuple):
     """The contents of units."""
 
     chains: array[int]
-    """The location of each address, :data:`NO_UNIT` where its unit cannot be read."""
+    """The location of each address, :data:`NO_UNIT` if its unit cannot be read."""
     locations: Locations
     rows: FoundRows
     definitions: Locations
-    """A frame for each function that has code, inlined or not: where it is defined. Functions
-    inside other entries, as Rust has them, are left out.
+    """The definition of each function that has code, inlined or not, as a frame. Functions inside
+    other entries, as in Rust, are left out.
     """
 
 
 class DwarfReader:
     """The debug info of a linked image, mapped.
 
-    :param elf: the image, or its file of debug info; open as long as this is used.
-    :param contents: of sections, in place of its own.
-    :param shared: the file that it shares debug info with; None to find that, if there is one.
+    :param elf: the image, or its file of debug info, which must stay open.
+    :param contents: the contents of sections by name, in place of the image's own.
+    :param shared: the file with which it shares debug info; None to find it, if there is one.
     """
 
     def __init__(
@@ -163,11 +163,11 @@ class DwarfReader:
         self._count: int = lib.kcovdbg_dwarf_unit_count(self._dwarf)
 
     def __len__(self) -> int:
-        """Return the number of units, of those that cannot be read as well."""
+        """Return the number of units, including units that cannot be read."""
         return self._count
 
     def unit(self, number: int) -> CompileUnit | None:
-        """Return a unit, None for one without code and name."""
+        """Return a unit, None for a unit without code or without a name."""
         if not 0 <= number < self._count:
             return None
         unit = self._units[number]
@@ -186,9 +186,9 @@ class DwarfReader:
         return int(self._units[number].size)
 
     def structure(self, name: str) -> Structure | None:
-        """Return the first members of a structure, None where debug info has none of this name.
+        """Return the first members of a structure, None if debug info has no such structure.
 
-        Where it has one, the first units do; otherwise all are searched.
+        One of the first units has it in most images; if no unit has it, all are searched.
         """
         ffi, lib = load_native()
         members = ffi.new("struct kcovdbg_member[]", _MOST_MEMBERS)
@@ -214,7 +214,7 @@ class DwarfReader:
         return list(found)
 
     def find_units(self, addresses: array[int]) -> array[int]:
-        """Return the number of the unit of each address, :data:`NO_UNIT` for those in none.
+        """Return the number of each address's unit, :data:`NO_UNIT` for an address in no unit.
 
         :param addresses: ascending.
         """
@@ -239,7 +239,8 @@ class DwarfReader:
         """Read units, and locate addresses; several threads may do so.
 
         :param units: numbers of units.
-        :param ends: where the addresses of each unit end; those of one are ascending.
+        :param ends: the end of each unit's addresses in ``addresses``.
+        :param addresses: ascending within a unit.
         :param everything: whether rows and definitions are wanted as well.
         """
         ffi, lib = load_native()
@@ -279,7 +280,7 @@ def read_comp_dir(elf: ElfFile) -> str | None:
     try:
         start = b"" if section is None else elf.read_section(section, _FIRST_UNIT)
         (size,) = layout.unpack_from(start)
-        # The unit ends where the part of it that is read ends. Larger sizes mark the 64-bit format.
+        # The unit is cut where the read bytes end. Larger sizes mark the 64-bit format.
         if size < 0xFFFFFFF0:
             size = min(size, len(start) - layout.size)
         unused = dict.fromkeys(("line", "addr", "ranges", "rnglists"), b"")
@@ -287,5 +288,5 @@ def read_comp_dir(elf: ElfFile) -> str | None:
             elf, {"info": layout.pack(size) + start[layout.size :], **unused}
         ).directory
     except (ElfError, struct.error):
-        # Source text is then looked for in other places.
+        # Source text is then searched for elsewhere.
         return None

@@ -71,13 +71,13 @@ from kcovdbg.user_folder import make_folder
 _PAUSE: Final = 0.05
 
 
-# Of each kind, whether the location of a PC is that of the byte before.
+# For each kind, whether a PC has the location of the byte before it.
 _IS_PLAIN: Final = bytes(kind != PointKind.TAIL_KNOWN for kind in range(256))
 
 
 def _list_addresses(rows: MergedPoints, jumps: Mapping[int, tuple[int, ...]]) -> MergedPoints:
-    """Return the addresses that the locations of PCs depend on: of kind 1 those inside jumps, of
-    kind 0 all others.
+    """Return the addresses on which the locations of PCs depend: addresses inside jumps with the
+    kind 1, all others with the kind 0.
     """
     plain = select_words(rows.pcs, rows.kinds.translate(_IS_PLAIN), -1)
     inside = set().union(*set(jumps.values()))
@@ -93,10 +93,9 @@ def _locate_rows(
 ) -> array[int]:
     """Return the location of each PC.
 
-    :param jumps: of PCs after calls of functions that end in jumps to a callback: addresses inside
-        these jumps.
+    :param jumps: :attr:`Points.jumps`.
     :param addresses: from :func:`_list_addresses`.
-    :param located: the location of each of them.
+    :param located: the location of each of these addresses.
     """
     of_plain = select_numbers(located, addresses.kinds.translate(INVERTED))
     inside = select_words(addresses.pcs, addresses.kinds)
@@ -111,8 +110,8 @@ def _locate_rows(
 
 
 def _source_name(unit: CompileUnit | None) -> str | None:
-    """Return the source file of a unit, relative to the build root where it is below it; None for
-    no unit.
+    """Return the source file of a unit, relative to the build root if it is below that; None for no
+    unit.
     """
     if unit is None:
         return None
@@ -124,8 +123,8 @@ def _source_name(unit: CompileUnit | None) -> str | None:
 
 
 def list_symbols(symbols: SymbolTable, ranges: Sequence[TextRange]) -> SymbolColumns:
-    """Return the functions of an image by their symbols, ascending, one at an address; the units
-    are not known.
+    """Return the functions of an image by their symbols, ascending, one for each address, without
+    units.
     """
     columns = symbols.function_columns
     found = [
@@ -140,7 +139,7 @@ def list_symbols(symbols: SymbolTable, ranges: Sequence[TextRange]) -> SymbolCol
         same = found[bisect_left(starts, address) : bisect_right(starts, address)]
         # A symbol without a size is the least useful.
         own = next((index for index in same if columns.sizes[index]), same[0])
-        # Of several of one size the last.
+        # The last of the largest symbols.
         other = max(reversed(same), key=columns.sizes.__getitem__)
         row = bisect_left(addresses, address)
         chosen[row] = own
@@ -165,7 +164,7 @@ def _list_functions(
 
 
 def merge_points(points: Points) -> MergedPoints:
-    """Return all points of an image as one column of PCs, with their kinds."""
+    """Return all points of an image in one column of PCs, with their kinds."""
     known = array("Q", sorted(points.jumps))
     return merge_kinds(
         (
@@ -189,7 +188,7 @@ def make_table(
     """Return a table of all points of an image.
 
     :param elf: the image, or its file of debug info.
-    :param code: the image where debug info is in a file of its own.
+    :param code: the image, if ``elf`` is its file of debug info.
     :param shared: the file that it shares debug info with; None to find that, if there is one.
     :param report: called with the progress of locating the points.
     :raises CapabilityError: when the image has no build ID, text or source lines, or neither points
@@ -239,9 +238,9 @@ def make_table(
 def make_module_table(module: LoadedModule, path: str) -> LocationTable:
     """Return a table of a module where it is loaded, which takes some milliseconds for most.
 
-    Code of which the address is unknown is left out, such as that of ``.init.text``.
+    Code without a known address is left out, such as ``.init.text``.
 
-    :param path: of its file with debug info.
+    :param path: the path of its file with debug info.
     :raises CapabilityError: as :func:`make_table`.
     :raises ElfError: when the file is damaged.
     :raises LimitError: when it takes too much processor time.
@@ -267,7 +266,6 @@ def _require_parts(elf: ElfFile, code: ElfFile) -> tuple[str, tuple[TextRange, .
     if code.build_id != build_id:
         raise CapabilityError(f"{code.name} and {elf.name} are of different builds")
     if not elf.has_lines:
-        # Its build ID is that of the full image, for which the table would be found as well.
         raise CapabilityError(
             f"{elf.name}: a location table needs source lines, and this debug info has none"
         )
@@ -277,9 +275,11 @@ def _require_parts(elf: ElfFile, code: ElfFile) -> tuple[str, tuple[TextRange, .
 
 
 def _require_lines(elf: ElfFile, chains: array[int]) -> None:
-    """Raise CapabilityError where debug info has no lines for most points.
+    """Raise CapabilityError if debug info has no lines for most points.
 
-    That of a known form has them for nearly all; 0 is the location without frames.
+    Debug info of a known form has lines for nearly all.
+
+    :param chains: the location of each point; 0 is the location without frames.
     """
     known = len(chains) - len(find_equal(chains, 0))
     if known < len(chains) // 2:
@@ -292,7 +292,7 @@ def _require_lines(elf: ElfFile, chains: array[int]) -> None:
 def _make_block_maker(
     code: ElfFile, symbols: SymbolTable, reader: DwarfReader
 ) -> BlockMaker | None:
-    """Return what makes blocks of an image; None where its code is not understood."""
+    """Return the maker of an image's blocks; None if its code is not understood."""
     try:
         return BlockMaker(read_linked(code, symbols, reader))
     except CapabilityError:
@@ -301,8 +301,8 @@ def _make_block_maker(
 
 @contextmanager
 def _only_builder(path: Path) -> Iterator[int]:
-    """Yield the descriptor of the file that the only process that builds a table locks, once no
-    other one does.
+    """Wait until no other process builds a table, and lock the table's file of progress; yield the
+    descriptor of that file.
 
     :raises CapabilityError: when the process that started this one has ended meanwhile.
     """
@@ -321,13 +321,13 @@ def _only_builder(path: Path) -> Iterator[int]:
                         "nobody waits for the table, which another process builds"
                     ) from None
                 time.sleep(_PAUSE)
-        # Never removed: two processes could each lock one of the same name.
+        # The file is never removed: two processes could then lock two files of one name.
         write_progress(lock.fileno(), Progress(0, 0))
         yield lock.fileno()
 
 
 def _name_file(image: str | os.PathLike[str]) -> str:
-    """Return what messages call a file: the name of the one that a descriptor stands for."""
+    """Return the name of a file in messages; for a path of a descriptor, the name of its file."""
     path = name = Path(image)
     with suppress(OSError):
         if path.is_relative_to("/proc/self/fd"):
@@ -337,7 +337,7 @@ def _name_file(image: str | os.PathLike[str]) -> str:
 
 @contextmanager
 def _open(image: str | os.PathLike[str]) -> Iterator[tuple[ElfFile, UnchangingFile]]:
-    """Open an image, or a copy of one that others can write, with the digest of what is read.
+    """Open an image, or a copy of an image that others can write, with the digest of its contents.
 
     :raises TargetError: when it cannot be read or copied.
     """
@@ -357,10 +357,10 @@ def build_table_file(
     shared: str | os.PathLike[str] | None = None,
     folder: Path | None = None,
 ) -> Path:
-    """Build an image's table in the cache, unless it exists; if another process is building it,
-    wait for that one.
+    """Build an image's table in the cache, unless it exists. If another process builds it, wait for
+    that process.
 
-    :param code: the image, where the first one is its file of debug info.
+    :param code: the stripped image, if the first one is its file of debug info.
     :param shared: the file that it shares debug info with; None to find that, if there is one.
     :return: the table's file.
     :raises CapabilityError: see :func:`make_table`.
@@ -413,7 +413,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "image", metavar="VMLINUX", help="kernel image with debug info, or its debug info alone"
     )
     parser.add_argument(
-        "--code", metavar="IMAGE", help="the kernel image, where debug info is in a file of its own"
+        "--code", metavar="IMAGE", help="the kernel image, if VMLINUX is its debug info alone"
     )
     parser.add_argument(
         "--shared", metavar="FILE", help="the file that dwz moved debug info of the image to"

@@ -48,7 +48,7 @@ class Progress(NamedTuple):
 
 CACHE_HINT = "set XDG_CACHE_HOME to a directory that you can write to"
 
-# Free bytes that a folder needs: tables of small kernels take 8 MB, those of large kernels more.
+# Free bytes that a folder needs: the table of a small kernel takes 8 MB, of a large kernel more.
 _ROOM = 16 << 20
 
 

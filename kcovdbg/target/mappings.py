@@ -98,8 +98,8 @@ class MapleTrees:
     def _walk(self, link: int, first: int, last: int, height: int) -> Iterator[int]:
         """Yield the pointers below a node that covers the indices from ``first`` to ``last``.
 
-        The range of a child must be smaller than that of its parent, and the height is limited: so
-        a cycle ends.
+        The range of a child must be smaller than its parent's, and the height is limited: so a
+        cycle ends.
 
         :param link: the node's address and its type.
         """

@@ -98,8 +98,8 @@ class Qmp(Connection):
         seconds = max(time_for_replies(), 0)
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         room = allocated_memory() + _ROOM * find_limit(REPLY_SIZE) + _STACKS
-        # This clock starts before that of the other process: when it closes the connection, the
-        # time has passed here as well.
+        # This clock starts before the clock of the other process. So when that process closes the
+        # connection, the time has passed here as well.
         start = time.monotonic()
         watch = os.fork()
         if not watch:

@@ -549,7 +549,7 @@ def _number_registers(read: Callable[[str], str]) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     number = 0
-    # A register without a number has the number after that of the register before it.
+    # A register without a number follows the register before it.
     for part in re.findall(r'<xi:include\s+href="([^"]+)"', read("target.xml"))[:_MAX_FEATURES]:
         for register in re.findall(r"<reg\s[^<>]{0,4096}>", read(part)):
             attributes = dict(re.findall(r'\b(name|regnum)="([^"]*)"', register))

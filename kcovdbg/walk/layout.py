@@ -209,8 +209,8 @@ def _added_members(type_name: str) -> Iterator[SeriesMember]:
 
 
 def field_paths(type_name: str, field: str) -> tuple[str, ...]:
-    """Return the paths of a field in all kernels: mainline's, newest first, then those of posted
-    series.
+    """Return the paths of a field in all kernels: mainline's paths, newest first, then the paths in
+    posted series.
     """
     paths = list(_MAINLINE[type_name][field].paths)
     for member in _added_members(type_name):

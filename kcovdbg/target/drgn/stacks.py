@@ -37,8 +37,8 @@ class DrgnStacks:
         self._target = target
         self._read_notes = read_notes
         self.current_registers: Callable[[int], Mapping[str, int] | None] | None = None
-        """Returns the registers that a CPU has now, by name; None if those in the Program are
-        right.
+        """Returns the registers that a CPU has now, by name; None if the Program has the right
+        registers.
         """
 
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
