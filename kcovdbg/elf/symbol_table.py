@@ -11,8 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, compress, count, islice
-from operator import eq
+from itertools import chain, compress
 from typing import Final, NamedTuple
 
 from kcovdbg.compiled_module import column, load_native, zeros
@@ -428,23 +427,18 @@ class SymbolTable:
     @cached_property
     def _by_address(self) -> tuple[array[int], array[int]]:
         columns = zip(
-            range(len(self)), self._names, self._types, self._sections, self._sizes, strict=True
+            self._addresses,
+            self._sizes,
+            self._names,
+            range(len(self)),
+            self._types,
+            self._sections,
+            strict=True,
         )
         # A label has no size, and so contains no address. Images for RISC-V have many labels.
-        indexes = [
-            index
-            for index, name, kind, section, size in columns
+        rows = sorted(
+            (address, size, name, index)
+            for address, size, name, index, kind, section in columns
             if name and size and kind in _NAMING and SHN_UNDEF < section < SHN_LORESERVE
-        ]
-        # Sort by address, then by size and name. Few symbols have the same address.
-        indexes.sort(key=self._addresses.__getitem__)
-        starts = array("Q", map(self._addresses.__getitem__, indexes))
-        end = 0
-        for first in compress(count(), map(eq, starts, islice(starts, 1, None))):
-            if first < end:
-                continue
-            end = bisect_right(starts, starts[first], first)
-            alike = indexes[first:end]
-            alike.sort(key=lambda index: (self._sizes[index], self._names[index]))
-            indexes[first:end] = alike
-        return starts, array("I", indexes)
+        )
+        return array("Q", [row[0] for row in rows]), array("I", [row[3] for row in rows])
