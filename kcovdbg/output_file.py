@@ -136,6 +136,7 @@ def _find_destination(path: str | os.PathLike[str]) -> Iterator[_Destination]:
 
 def _walk(path: str) -> _Destination:
     """Return the destination of an output; the caller closes its folder."""
+    # The next name is the last one, so that the names of a link's destination can be added.
     names = path.split("/")[::-1]
     folder = os.open("/" if path.startswith("/") else ".", _FOLDER_FLAGS)
     links = 0

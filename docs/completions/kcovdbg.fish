@@ -582,7 +582,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 
 complete -c kcovdbg -n '_shtab_kcovdbg_using gdb' -s h -l help -d 'show help for this command'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a jobs -d 'list collectors in the background (collect … &)'
 complete -c kcovdbg -n '_shtab_kcovdbg_using jobs' -l end -d 'end the job, or all jobs; their traces are kept'
-complete -c kcovdbg -n '_shtab_kcovdbg_using jobs' -l wait -d 'wait for the job, or all jobs, to end; the exit status is that of its command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using jobs' -l wait -d 'wait for the job, or all jobs, to end; the exit status is the command'"'"'s'
 complete -c kcovdbg -n '_shtab_kcovdbg_using jobs' -l output -d 'show the output of the command and the collector'
 complete -c kcovdbg -n '_shtab_kcovdbg_using jobs' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using jobs' -l jsonl -d 'write one JSON object per line, each as soon as it is known'

@@ -65,7 +65,7 @@ _STACK_COLUMNS: Final = (
         "inline",
         BOOL,
         value=lambda frame: frame.is_inline,
-        meaning="whether the function is inlined into that of the next frame",
+        meaning="whether the function is inlined into the function of the next frame",
     ),
 )
 _COLUMNS: Final = (

@@ -308,8 +308,8 @@ def _check_overlay(state: State) -> Violations:
         "A function may end in a jump to the callback; then the return address of its own call is "
         "recorded. The last record may be stale, because the count is raised before it is written. "
         "In later sessions of an object, buffers with comparisons of an earlier one are not "
-        "checked. Code that is unreadable is not compared: that of unloaded modules, or missing "
-        "from a dump."
+        "checked. Unreadable code is not compared: code of unloaded modules, or code that a dump "
+        "lacks."
     ),
 )
 def _check_points(state: State) -> Violations:

@@ -33,8 +33,8 @@ _USERS: Final = Part.OBJECTS | Part.TASKS | Part.SAVED | Part.FILES | Part.REMOT
     consequence="The object is freed while a file leads to it: the next use of the file reads "
     "freed memory.",
     needs=Part.OBJECTS,
-    detail="In kernels that count mappings each holds a reference of its own; in merged ones it "
-    "shares that of its file.",
+    detail="In kernels that count mappings each holds a reference of its own; in merged kernels it "
+    "shares the reference of its file.",
 )
 def _check_holders(state: State) -> Violations:
     what = "files and mappings" if state.kernel.counts_mappings else "files"

@@ -190,7 +190,7 @@ class Report(NamedTuple):
 
 
 def list_rules() -> tuple[Rule, ...]:
-    """Return every rule, with those of posted series, by group and number."""
+    """Return every rule, also the rules of posted series, by group and number."""
     rules: list[Rule] = []
     for module in _GROUPS:
         rules += rules_of(module)
@@ -285,6 +285,7 @@ def _shorten(look: _Look, findings: Iterable[Finding]) -> Iterator[Finding]:
     :param findings: the findings that persisted.
     """
     for name, of_rule in groupby(findings, key=attrgetter("rule")):
+        # There may be further findings of a severity of which none of the first ones persisted.
         found: dict[Severity, list[Finding]] = {
             severity: [] for rule, severity in look.left if rule == name
         }

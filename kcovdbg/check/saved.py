@@ -310,7 +310,7 @@ def _check_cpu_areas(state: State) -> Violations:
     for size, cpus in cpus_with_size.items():
         if size != usual:
             message = (
-                f"its area for softirq sections has {size} bytes, but those of other CPUs have "
+                f"its area for softirq sections has {size} bytes, but areas of other CPUs have "
                 f"{usual}"
             )
             yield Violation(f"CPU {cpus[0]}", message, values(size=size))

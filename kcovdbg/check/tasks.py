@@ -218,7 +218,7 @@ def _check_modes(state: State) -> Violations:
         if kernel.mode_numbers.split(word)[0] not in legal:
             message = f"a task cannot be in mode {word:#x}"
         elif task.mode == modes.REMOTE and not _owns(state, task):
-            message = "its mode is that of the owner of a KCOV_REMOTE_ENABLE, but it owns none"
+            message = "its mode marks the owner of a KCOV_REMOTE_ENABLE, but it owns none"
         else:
             continue
         yield task_violation(

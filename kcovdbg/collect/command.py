@@ -233,7 +233,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         return
     target = context.kernel.memory.optional_target
     if target is not None and not is_this_machine(target):
-        remarks.append(f"names are those of {target.name}, which is not the kernel that runs here")
+        remarks.append(f"names are from {target.name}, which is not the kernel that runs here")
     elif target is not None:
         offset = target.kaslr_offset
         parts = [part._replace(buffer=replace(part.buffer, kaslr_offset=offset)) for part in parts]

@@ -80,7 +80,7 @@ COMMAND: Final = Command(
         Argument(
             "--wait",
             Value.FLAG,
-            "wait for the job, or all jobs, to end; the exit status is that of its command",
+            "wait for the job, or all jobs, to end; the exit status is the command's",
         ),
         Argument("--output", Value.FLAG, "show the output of the command and the collector"),
     ),

@@ -122,16 +122,14 @@ class Argument:
         parts = _split_form(self.form)
         if self.takes_rest:
             return Count.REST
-        can_lack = not self.is_required if self.is_option else bool(parts["bracket"])
-        if parts["dots"]:
-            if can_lack:
-                return Count.ANY
-            return Count.SOME
-        if can_lack is self.is_option:
-            return None
+        is_optional = bool(parts["bracket"])
         if self.is_option:
-            return Count.ONE
-        return Count.OPTIONAL
+            is_optional = not self.is_required
+        if parts["dots"]:
+            return Count.ANY if is_optional else Count.SOME
+        if self.is_option:
+            return None if is_optional else Count.ONE
+        return Count.OPTIONAL if is_optional else None
 
     @property
     def attribute(self) -> str:

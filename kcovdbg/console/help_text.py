@@ -278,8 +278,8 @@ VOCABULARY: Final[Mapping[str, str]] = {
         "offset"
     ),
     "address": (
-        "a PC plus the KASLR offset, as in the kernel's memory; source locations are those of the "
-        "byte before"
+        "a PC plus the KASLR offset, as in the kernel's memory; its source location is looked up "
+        "for the byte before"
     ),
     "coverage point": (
         "one call of the sanitizer's callback in the kernel's text; code without one is never "

@@ -55,7 +55,7 @@ def where_column(
 ) -> Column:
     """Return the column of the text view with file and line.
 
-    :param text: returns a row's file and line; by default those of its innermost frame.
+    :param text: returns a row's file and line; by default its innermost frame's.
     """
     return Column("where", PATH, text=text, text_only=True, elastic=elastic, priority=priority)
 

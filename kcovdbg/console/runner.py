@@ -18,14 +18,7 @@ from kcovdbg.console.argument import Value
 from kcovdbg.console.command import FORMATS, Command, Topic, parse_arguments
 from kcovdbg.console.command_line import CommandLine, parse_line, split_commands
 from kcovdbg.console.context import Context, Workspace, find_input_files
-from kcovdbg.console.renderable import (
-    Lines,
-    Renderable,
-    Table,
-    error_lines,
-    find_data,
-    spell_remarks,
-)
+from kcovdbg.console.renderable import Lines, Renderable, error_lines, find_data, spell_remarks
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.writer import Format, read_choice, write
 from kcovdbg.errors import GoneError, KcovdbgError, LineError, UsageError, WordError
@@ -378,7 +371,7 @@ def _say_unread(context: Context, part: Renderable) -> Renderable:
     """
     data = find_data(part)
     is_drawn = isinstance(part, Lines) and context.format is Format.TEXT
-    if context.command.topic is not Topic.STATE or not isinstance(data, Table) or is_drawn:
+    if context.command.topic is not Topic.STATE or data is None or is_drawn:
         return part
     if isinstance(data.rows, Sized):
         is_empty = not len(data.rows)

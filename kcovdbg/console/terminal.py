@@ -125,7 +125,9 @@ class Destination(NamedTuple):
 
     stream: TextIO
     find_status: Callable[[], int] = int
-    """Returns the exit status of the pipeline after its end: that of the part that failed, or 0."""
+    """Returns the exit status of the pipeline after its end: 0, or the status of the part that
+    failed.
+    """
 
 
 @dataclass(frozen=True, slots=True)

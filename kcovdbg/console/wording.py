@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Buffers, records, places, tasks and references in words.
 
-Each kind of thing is worded here, once, for tables, HTML, GDB and the full-screen views; what they
-add is layout.
+Each kind of thing is worded here, once, for tables, HTML, GDB and the full-screen views, which add
+layout.
 """
 
 from __future__ import annotations

@@ -3,5 +3,6 @@
 
 Each dump has a process of its own with limits of time and memory. Reads the dumps, the console's
 logs and the reports beside them; writes one data set and one folder of answers for each crash,
-never below an input. The cost is that of the commands on each dump, divided by the processes.
+never below an input. Costs as much as the commands on each dump, divided by the number of
+processes.
 """

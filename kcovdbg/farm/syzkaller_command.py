@@ -379,7 +379,7 @@ def _make_row(reader: WorkdirReader, crash: Crash, answers: Path, outcome: Outco
         row = row._replace(answers=answers, program=_write_text(answers / _PROGRAM, texts.program))
     elif crash.reproducer is not None:
         row = row._replace(program=crash.reproducer)
-        problems.append("the program is that of the reproducer")
+        problems.append("the program is the reproducer")
     return row._replace(errors=tuple(problems))
 
 

@@ -253,7 +253,6 @@ class Activity:
         for step in steps.values():
             if step.became_full:
                 add_event(_full_text(step.now), "error")
-        overflows = self.overflows + len(events)
         if self.sample is not None and sample.state not in (self.sample.state, None):
             add_event(f"the machine is {sample.state}", "warning")
         for kcov in came:
@@ -270,7 +269,7 @@ class Activity:
             came=self.came + len(came),
             went=self.went + len(went),
             events=(*self.events, *events)[-_EVENTS:],
-            overflows=overflows,
+            overflows=self.overflows + sum(step.became_full for step in steps.values()),
             reads=reads,
             used=self.used + sample.seconds,
             _tracks=self._follow_buffers(sample.time, steps),

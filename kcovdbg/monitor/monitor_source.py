@@ -267,7 +267,7 @@ class LiveSource:
         if self.is_stepped:
             self._stopped = end - self._began
         if sample.objects is not None:
-            # Whole looks have a budget of their own.
+            # Whole looks have a budget of their own: this one does not delay the next near look.
             rest = self._find_interval(_WHOLE_PART, sample.seconds, _WHOLE_INTERVAL)
             self._next_whole = end + rest
             self._used += sample.seconds

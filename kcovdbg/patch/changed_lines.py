@@ -23,7 +23,7 @@ _CODE_SUFFIXES: Final = (".c", ASSEMBLY, ".rs")
 _HEADER_SUFFIX: Final = ".h"
 # A line of assembly without instructions.
 _COMMENT: Final = re.compile(r"\s*($|[*#]|/[*/])")
-# Reasons for an unknown state beside those of LineState.
+# Reasons for an unknown state, besides the reasons of LineState.
 _OTHER_TEXT: Final = "text"
 _OTHER_FILE: Final = "file"
 _IN_MODULE: Final = "module"

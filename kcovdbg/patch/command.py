@@ -347,10 +347,10 @@ COMMAND: Final = Command(
         "Each line that the change adds has a mark: + executed, ~ executed but not all of its "
         "code, ! not executed, ? unknown, x not instrumented, # not built; none where the "
         "kernel has no code of the line. The exit status is 1 if a line was not executed.\n\n"
-        "git reads a range in --source-dir or the current directory; the default is what is "
-        "not committed. kcovdbg finds each line in the source that the kernel was built from, "
-        "by its text and the lines around it; a line that it does not find is unknown. Several "
-        "traces count together: --json names the traces that executed each line."
+        "git reads a range in --source-dir or the current directory; without a range, the changes "
+        "that are not committed. kcovdbg finds each line in the source that the kernel was built "
+        "from, by its text and the lines around it; a line that it does not find is unknown. "
+        "Several traces count together: --json names the traces that executed each line."
     ),
     arguments=(
         Argument(

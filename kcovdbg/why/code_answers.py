@@ -118,6 +118,7 @@ class CodeQuestion:
                 return
             ways = list(self._explain_ways(subject))
             if any(way.path for way in ways):
+                # The paths along the ways say more.
                 path = ()
             traces = "this trace" if len(notes) == 1 else "these traces"
             answer = f"{subject.name} did not run in {traces}"

@@ -34,7 +34,7 @@ from kcovdbg.why.uncovered_code import UncoveredCode
 
 # Limit for traces that are named.
 _NAMED: Final = 3
-# Reading the code of so many modules takes no longer than that of the image.
+# The code of so many modules is read in no more time than the code of the image.
 _MOST_MODULES: Final = 16
 # Codes of answers that say nothing of what leads to the code.
 _ENDING: Final = ("code-executed", "code-absent", "code-not-instrumented")

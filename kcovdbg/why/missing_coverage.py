@@ -583,8 +583,7 @@ def _explain_disabled(state: State, fields: KcovFields) -> Iterator[Answer]:
         whom = "a task that is gone" if fields.task else "no task"
         yield Answer(
             "owner-gone",
-            f"the mode of {about} is that of an enabled object, but it is enabled for {whom}: see "
-            f"check",
+            f"{about} has the mode of an enabled object, but is enabled for {whom}: see check",
             {"mode": kcov.mode, "t": fields.task},
             named,
             rests_on=_part_of_owner(fields),

@@ -96,6 +96,7 @@ class CallQueue:
             _run(partial(spare.answer, call), item.future)
 
     def _take(self) -> _Item | None:
+        """Return the next call; None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._items or self._is_over)
             if not self._items:
@@ -107,6 +108,9 @@ class CallQueue:
             return item
 
     def _take_late(self) -> _Item | None:
+        """Return a call of a tool that waits while the main thread has been busy with another one
+        for some time; None at the end.
+        """
         with self._changed:
             while not self._is_over:
                 left = None
