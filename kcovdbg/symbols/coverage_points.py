@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import IntEnum
-from itertools import chain, compress
+from itertools import chain
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.record import Codec
@@ -116,13 +116,13 @@ class Functions:
 
     def __init__(self, symbols: SymbolTable) -> None:
         columns = symbols.function_columns
-        # Of several at one address a dictionary keeps the last: in reverse, the first of the table.
-        names = list(compress(columns.names, columns.sizes))[::-1]
-        addresses = list(compress(columns.addresses, columns.sizes))[::-1]
-        sizes = list(filter(None, columns.sizes))[::-1]
-        self._sizes = dict(zip(addresses, sizes, strict=True))
-        self._names = dict(zip(addresses, names, strict=True))
-        self._starts = sorted(self._sizes)
+        self._sizes: dict[int, int] = {}
+        self._names: dict[int, str] = {}
+        for index in columns.by_address:
+            if columns.sizes[index]:
+                self._sizes.setdefault(columns.addresses[index], columns.sizes[index])
+                self._names.setdefault(columns.addresses[index], columns.names[index])
+        self._starts = [*self._sizes]
         # The function of each cold part, which is entered by a jump from that function, with its
         # return address.
         self._whole = {
