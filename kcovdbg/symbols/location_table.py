@@ -293,10 +293,7 @@ class LocationTable:
 
     def pcs(self, *kinds: PointKind) -> array[int]:
         """Return the PCs of these kinds, of all kinds by default, ascending."""
-        base = self._base
-        wanted = frozenset(map(int, kinds or PointKind))
-        pairs = zip(self._offset, self._chain, strict=True)
-        return array("Q", [base + offset for offset, word in pairs if word & KIND_MASK in wanted])
+        return self._choose(range(len(self)), kinds or PointKind)
 
     def find(
         self,
@@ -314,7 +311,6 @@ class LocationTable:
             Rust the mangled or the plain name.
         :param files: relative to the build root; a leading ``./`` makes no difference.
         """
-        of_kinds = frozenset(map(int, kinds))
         columns = self.columns
         symbols: list[FunctionSymbol] = []
         if function is None:
@@ -331,22 +327,24 @@ class LocationTable:
             flags[frame] = 1
         found = set(compress(count(), combine_flags(columns.frames, columns.chain, bytes(flags))))
         for symbol in symbols:
-            start = symbol.address - self._base
-            found.update(
-                range(*(bisect_right(columns.offset, end) for end in (start, start + symbol.size)))
-            )
-        chosen = (index for index in sorted(found) if columns.chain[index] & KIND_MASK in of_kinds)
-        return array("Q", [self._base + columns.offset[index] for index in chosen])
+            found.update(self._rows_in(range(symbol.address, symbol.address + symbol.size)))
+        return self._choose(sorted(found), kinds)
 
     def find_in(self, code: range) -> array[int]:
         """Return the points in a range of code, ascending."""
-        columns, kinds = self.columns, frozenset(map(int, POINT_KINDS))
+        return self._choose(self._rows_in(code), POINT_KINDS)
+
+    def _rows_in(self, code: range) -> range:
+        """Return the indexes of the PCs in a range of code."""
         # The return address of the last call is behind the range.
-        first, last = (
-            bisect_right(columns.offset, end - self._base) for end in (code.start, code.stop)
-        )
-        rows = (index for index in range(first, last) if columns.chain[index] & KIND_MASK in kinds)
-        return array("Q", [self._base + columns.offset[index] for index in rows])
+        ends = (code.start - self._base, code.stop - self._base)
+        return range(*(bisect_right(self._offset, end) for end in ends))
+
+    def _choose(self, rows: Iterable[int], kinds: Iterable[PointKind]) -> array[int]:
+        """Return the PCs of some kinds at some indexes."""
+        wanted = frozenset(map(int, kinds))
+        chosen = (index for index in rows if self._chain[index] & KIND_MASK in wanted)
+        return array("Q", [self._base + self._offset[index] for index in chosen])
 
     def find_frames(self, column: str, texts: Collection[str]) -> set[int]:
         """Return the frames that have one of some texts in a column: their indexes in
