@@ -78,7 +78,7 @@ class CauseFinder:
 
     :param builds: the left build and the right build.
     :param comparison: the comparison of these builds.
-    :param traces: all of each side.
+    :param traces: the records of each side, of all its traces together.
     """
 
     def __init__(

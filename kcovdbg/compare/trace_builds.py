@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Find the builds that traces are of.
 
-The side file of a trace has the build ID of its kernel. Its names come from the location table of
-that build: from a vmlinux that the user names, or from the cache, where the table is if kcovdbg has
-ever seen that vmlinux.
+The side file of a trace has the build ID of its kernel. The names of the PCs come from the location
+table of that build. The table is made of a vmlinux that the user names, or is in the cache if
+kcovdbg has ever seen that vmlinux.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> TraceBuilds
         if build.build_id in kernels:
             continue
         if isinstance(build, Kernel):
-            # Its user waits for the names here.
+            # Wait for the names of the command's kernel.
             _ = context.names
             remarks += build.names.remarks
             kernels[build.build_id] = build

@@ -53,8 +53,8 @@ class PointColumns(NamedTuple):
 def _frame_rows(points: PointColumns) -> Iterator[tuple[int, bool, str, str, int]]:
     """Iterate over the frames of points in syzkaller's form, innermost first.
 
-    It leaves out what has no function, file or line, and calls the function that the code was
-    compiled into by its symbol.
+    syzkaller leaves out frames without a function, a file or a line. It calls the outermost
+    function by the symbol of the code.
 
     :return: the index of the point, whether no other frame of it follows, function, file and line.
     """

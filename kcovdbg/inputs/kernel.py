@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Kernel:
     """One kernel, or none: trace files can be read without a kernel.
 
-    :param options: the user's options for it.
+    :param options: the user's options for the kernel.
     """
 
     def __init__(self, options: KernelOptions = KernelOptions()) -> None:  # noqa: B008 - immutable
@@ -34,28 +34,28 @@ class Kernel:
 
     @cached_property
     def code(self) -> LoadedCode:
-        """Its image and modules."""
+        """The kernel's image and modules."""
         from kcovdbg.inputs.kernel_code import LoadedCode
 
         return LoadedCode(self.memory)
 
     @cached_property
     def names(self) -> KernelNames:
-        """Functions and source lines for its PCs."""
+        """Functions and source lines for the kernel's PCs."""
         from kcovdbg.inputs.kernel_names import KernelNames
 
         return KernelNames(self.options, self.memory, self.code)
 
     @cached_property
     def points(self) -> KernelPoints:
-        """The PCs that it can record."""
+        """The PCs that the kernel can record."""
         from kcovdbg.inputs.kernel_points import KernelPoints
 
         return KernelPoints(self.memory, self.code, self.names)
 
     @property
     def sources(self) -> KernelSources:
-        """Its source text."""
+        """The kernel's source text."""
         from kcovdbg.inputs.kernel_sources import KernelSources
 
         if self._sources is None:
@@ -64,7 +64,7 @@ class Kernel:
 
     @property
     def target(self) -> Target:
-        """Its target; see :attr:`.KernelMemory.target`."""
+        """The kernel's target, as of :attr:`.KernelMemory.target`."""
         return self.memory.target
 
     @property

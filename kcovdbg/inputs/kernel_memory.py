@@ -20,11 +20,11 @@ class KernelOptions:
     """The user's options for a kernel."""
 
     open_target: Callable[[], Target] | None = None
-    """Opens its target; None if the user gave no kernel."""
+    """Opens the kernel's target; None if the user gave no kernel."""
     is_named: bool = True
     """Whether the user named it. If not, it is the running kernel, which a command may need."""
     table_file: str | None = None
-    """Its location table, if that was built elsewhere."""
+    """The kernel's location table, if that was built elsewhere."""
     tables: Sequence[str] = ()
     """Location tables of various builds that were built elsewhere, instead of ``table_file``."""
     image: str | None = None
