@@ -3,7 +3,7 @@
 formats.
 
 Reads a trace or a buffer of a dump, and the names of its PCs. :mod:`.command` counts and locates
-the records once; :mod:`.point_formats` has the formats of coverage points, :mod:`.line_formats`
-those of source lines. Costs one pass over the records, as arrays. An export without a single name
+the records once; :mod:`.point_formats` has the formats of coverage points, :mod:`.line_formats` the
+formats of source lines. Costs one pass over the records, as arrays. An export without a single name
 is refused.
 """

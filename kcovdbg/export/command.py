@@ -28,6 +28,7 @@ from kcovdbg.console.renderable import Renderable, Table, Text
 from kcovdbg.console.terminal import write_remarks
 from kcovdbg.elf.symbol_table import demangle
 from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.export.function_points import FunctionPoints, PointRows, count_functions, find_touched
 from kcovdbg.export.line_formats import cobertura_lines, lcov_lines
 from kcovdbg.export.point_formats import (
     ModulePoint,
@@ -47,7 +48,6 @@ from kcovdbg.inputs.buffer_sources import (
 )
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
-from kcovdbg.records.coverage import FunctionPoints, PointRows, count_functions, find_touched
 from kcovdbg.records.native_loops import find_chains
 from kcovdbg.records.pc_counts import PcCounts, count_pcs, pc_sequence
 from kcovdbg.records.source_coverage import SourceCoverage

@@ -135,7 +135,6 @@ def make_kernel(
         open_target=partial(TableTarget, build.table, name, machine=machine, lines=lines),
         is_named=True,
         table_file=str(build.table.path),
-        tables=(),
         image=build.image,
         source_folders=source_folders,
     )

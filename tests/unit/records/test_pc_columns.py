@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kcovdbg.compiled_module import zeros
 from kcovdbg.model.location import Frame, FrameColumns, chain_word, frames_of_chain
 from kcovdbg.records import native_loops
-from kcovdbg.records.coverage import PointRows, count_functions, find_lines, join_code
+from kcovdbg.records.coverage import find_lines, join_code
 from kcovdbg.records.line_states import NO_CODE_LINES
 from kcovdbg.records.located_records import PcFilter
 from kcovdbg.records.native_loops import NO_ID
@@ -186,33 +186,6 @@ def test_lines_of_executed_functions(tmp_path_factory, file, rows, words):
     )
     # Points do not say that a line was not executed.
     assert all(line.state.was_executed or line.state.is_unknown for line in lines)
-
-
-@random_traces
-def test_functions(tmp_path_factory, rows, words):
-    rows = rows or {}
-    table = make_names(tmp_path_factory.mktemp("t"), rows)._find_table()
-    points = PointRows(table.columns, {PointKind.PC})
-    groups = list(points.group(table.functions(), TEXT.start, TEXT.end, 5))
-    # The call is in the function, the return address is not.
-    of_function = {
-        number: [
-            pc
-            for pc in sorted(rows)
-            if rows[pc][0] is PointKind.PC and 0 <= pc - 5 - (BASE + 10 * number) < 8
-        ]
-        for number in range(6)
-    }
-    assert {group.function.name: points.select(group)[0] for group in groups} == {
-        f"s{number}": pcs for number, pcs in of_function.items() if pcs
-    }
-    known = as_counts(Counter(words))
-    seen = native_loops.find_chains(known.pcs, table.columns).seen
-    assert [tuple(row) for row in count_functions(groups, points, seen)] == [
-        ("a.c", f"s{number}", sum(pc in known for pc in pcs), len(pcs))
-        for number, pcs in of_function.items()
-        if pcs and number
-    ]
 
 
 @given(
