@@ -44,16 +44,16 @@ struct kcovdbg_joined_lines {
 };
 
 /*
- * Number the lines that frames have, by file and line. file is of each frame, from 1 up to file_count; frames without a file or a
- * line, which is 0 there, have UINT32_MAX. lines has room for those of all frames; ends is for where the lines of each file end.
- * Return how many lines there are; SIZE_MAX when out of memory.
+ * Number the lines of frames, by file and line. file has the number of each frame's file, from 1 up to file_count; 0 stands for no file
+ * and for no line, and the frame gets UINT32_MAX. lines has room for a line of each frame; ends gets the end of each file's lines.
+ * Return the number of lines; SIZE_MAX when out of memory.
  */
 size_t kcovdbg_number_lines(const uint32_t *file, const uint32_t *line, size_t count, size_t file_count, uint32_t *lines,
 			    uint32_t *ends, uint32_t *of_frame);
 /* Put for each part of a function, with offsets from a base that ascend, whether it has the call of one of some ascending PCs. */
 void kcovdbg_mark_parts(uint64_t base, const uint32_t *starts, const uint32_t *sizes, size_t count, const uint64_t *pcs,
 			size_t pc_count, uint8_t *marks);
-/* Join the lines of files, and put where those of each end. A line that has points and no code was executed if one of them was recorded. */
+/* Join the lines of files, and put the end of each file's lines. A line that has points and no code was executed if a point of it was. */
 void kcovdbg_join_lines(const struct kcovdbg_source_lines *lines, struct kcovdbg_source_file *files, size_t file_count,
 			const struct kcovdbg_joined_lines *joined);
 /* cdef end */
