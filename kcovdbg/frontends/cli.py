@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from kcovdbg import __version__
-from kcovdbg.child_process import end_with_parent
 from kcovdbg.commands import COMMANDS
 from kcovdbg.console.argument import Argument
 from kcovdbg.console.command import CommandTable
@@ -194,6 +193,8 @@ def run_for_parent(arguments: Sequence[str]) -> int:
     :param arguments: process id of the parent, and the program's arguments.
     :return: the exit status.
     """
+    from kcovdbg.child_process import end_with_parent
+
     # On SIGTERM a collector ends its command and writes what it has.
     if not end_with_parent(int(arguments[0]), signal.SIGTERM):
         return 128 + signal.SIGTERM
