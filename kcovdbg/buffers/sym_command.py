@@ -18,6 +18,7 @@ from kcovdbg.console.record_columns import frames_column, where_column
 from kcovdbg.console.renderable import Line, Lines, Table
 from kcovdbg.console.text import escape
 from kcovdbg.console.wording import frame_fragments, function_text, place_text
+from kcovdbg.console.writer import Format
 from kcovdbg.errors import KcovdbgError, UsageError, WordError
 from kcovdbg.input_file import unpack_data
 from kcovdbg.inputs.input_commands import find_hint
@@ -35,7 +36,7 @@ from kcovdbg.target.dump_file import FileKind, identify_start
 
 
 class UnknownWordError(KcovdbgError):
-    """None of the words that were asked for is in this kernel."""
+    """None of the words that were asked for is code of this kernel."""
 
     status = 1
 
@@ -48,7 +49,7 @@ def _details(row: WrittenLocation) -> Iterator[Line]:
 
 def _function(row: WrittenLocation) -> str | None:
     if row.is_missing:
-        return None
+        return row.location.remark
     # The functions that it was inlined into follow on lines of their own.
     location = row.location
     return function_text(location._replace(frames=location.frames[:1]))
@@ -80,14 +81,21 @@ def _label(row: WrittenLocation) -> str:
     return f"{row.pc:#x}"
 
 
+def _find_start(context: Context, row: WrittenLocation) -> str | None:
+    """Return the function that starts at a location, None where none does."""
+    symbolizer = context.kernel.names.symbolizer
+    if symbolizer is None or row.pc is None:
+        return None
+    return symbolizer.function_starting_at(row.pc)
+
+
 def _doubts(context: Context, row: WrittenLocation) -> Iterator[str]:
     """Yield reasons to distrust the location."""
     yield from row.errors
     if row.pc is None or row.word.function is not None:
         return
-    symbolizer, offset = context.kernel.names.symbolizer, context.target.kaslr_offset
-    start = None if symbolizer is None else symbolizer.function_starting_at(row.pc)
-    remark = row.location.remark
+    start, remark = _find_start(context, row), row.location.remark
+    offset = context.target.kaslr_offset
     if start is not None and remark is not None:
         yield f"start of {start}(), which is not a return address"
     elif offset and not row.location.frames and context.names[pc_of(row.pc, offset)].frames:
@@ -107,14 +115,31 @@ def _run(context: Context, args: Namespace) -> Table | Lines:
     convention = None if args.pc == AUTO else Convention(args.pc)
     points = context.kernel.points.find_sets() or ()
     rows = list(lookup.find_recorded(words, convention, points))
-    missing = [row for row in rows if row.is_missing]
-    if len(missing) == len(words):
-        more = f", and {len(words) - 1} more words are unknown" if len(words) > 1 else ""
-        raise UnknownWordError(f"{missing[0].errors[0]}{more}", hint=_find_hint(context, first))
+    # The byte before the start of a function may be in no code.
+    missing = [row for row in rows if row.is_missing and _find_start(context, row) is None]
     remarks = [*context.kernel.names.remarks]
-    if missing:
+    if len(missing) == len(rows):
+        context.status = UnknownWordError.status
+        if context.format is Format.TEXT:
+            raise _refuse_words(context, first, missing)
+    elif missing:
         remarks.insert(0, f"not found: {len(missing)} of {len(words)} words")
     return _make_table(context, rows, remarks)
+
+
+def _refuse_words(
+    context: Context, first: str, missing: Sequence[WrittenLocation]
+) -> UnknownWordError:
+    """Return the error for words of which this kernel has none.
+
+    :param first: the first word as it was given.
+    """
+    row = missing[0]
+    problem = next(_doubts(context, row))
+    if row.pc is not None:
+        problem = f"{_label(row)}: {problem}"
+    more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+    return UnknownWordError(f"{problem}{more}", hint=_find_hint(context, first))
 
 
 def _find_hint(context: Context, word: str) -> str | None:
@@ -245,7 +270,8 @@ COMMAND: Final = Command(
         "scripts/decode_stacktrace.sh does. The text may be compressed with gzip, xz or zstd, be "
         "in UTF-16, and have the colors of dmesg. Words that another CPU's message cut off are "
         "counted.\n\n"
-        "The exit status is 1 if no word was found."
+        "The exit status is 1 if no word was found: this kernel has none of the functions, and no "
+        "code at any of the addresses."
     ),
     arguments=(
         Argument(

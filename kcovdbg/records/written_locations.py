@@ -16,7 +16,7 @@ from kcovdbg.records.pc_locations import LocationCache
 from kcovdbg.records.pc_options import Convention
 from kcovdbg.records.report_table import CALL_MACHINES
 from kcovdbg.symbols.function_starts import FunctionFinder, FunctionStart
-from kcovdbg.symbols.symbolizer import demangle_location
+from kcovdbg.symbols.symbolizer import NO_CODE, demangle_location
 from kcovdbg.target.target import Target
 
 
@@ -33,7 +33,7 @@ class WrittenLocation(NamedTuple):
     is_other_build: bool = False
     """Whether the function has another size here."""
     is_missing: bool = False
-    """Whether this kernel has no such function."""
+    """Whether this kernel has no such function, or no code at the address."""
     is_cut: bool = False
     """Whether the end of the size may be lost: it is the start of the right size, or the function
     ends before the place.
@@ -197,7 +197,8 @@ class WordLookup:
         if location.frames and not is_recorded:
             # It need not be a coverage point.
             location = location._replace(remark=None, approximate=False)
-        return WrittenLocation(word, pc, address, location)
+        is_missing = location.remark in NO_CODE
+        return WrittenLocation(word, pc, address, location, is_missing=is_missing)
 
     def _explain_missing(self, word: CodeWord) -> str:
         if word.module is None:

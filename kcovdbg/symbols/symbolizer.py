@@ -44,6 +44,8 @@ def without_collection() -> Iterator[None]:
 
 NO_TEXT: Final = "no kernel text"
 UNLOADED: Final = "module text that is no longer loaded"
+NO_CODE: Final = (NO_TEXT, UNLOADED)
+"""The remarks on addresses that are in no code of the kernel."""
 INIT_TEXT: Final = "init text"
 TAIL_CALL: Final = "tail call: approximate"
 NOT_A_POINT: Final = "not a coverage point: approximate"

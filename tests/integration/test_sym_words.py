@@ -166,7 +166,13 @@ def test_modules(demo: Demo) -> None:
 
 
 def test_what_is_unknown(demo: Demo) -> None:
-    for word, status in (("no_such_function", 1), ("no_such+0x1/0x2", 1), ("zz!", 2)):
+    outside = "0xdeadbeef"
+    for word, status in (
+        ("no_such_function", 1),
+        ("no_such+0x1/0x2", 1),
+        (outside, 1),
+        ("zz!", 2),
+    ):
         done = run_kcovdbg("-s", demo.vmlinux, "sym", word, status=status)
         assert done.stdout == ""
         assert word.split("+")[0] in done.stderr
@@ -176,6 +182,8 @@ def test_what_is_unknown(demo: Demo) -> None:
         (f" no_such+0x1/0x2\n {FUNCTION}+0x5\n", 0),
         (" no_such+0x1/0x2\n", 1),
         ("nothing\n", 1),
+        (f" RAX: {outside}\n {FUNCTION}+0x5\n", 0),
+        (f"{outside}\n {FUNCTION}+0x5\n", 0),
     ):
         run_kcovdbg("-s", demo.vmlinux, "sym", "-", input=text, status=status)
 
