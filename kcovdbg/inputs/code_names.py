@@ -9,6 +9,7 @@ from typing import Final
 
 from kcovdbg.elf.symbol_table import demangle, strip_clone_suffix
 from kcovdbg.errors import KcovdbgError, suggest
+from kcovdbg.inputs.task_names import is_address
 from kcovdbg.records.located_records import matches_path
 from kcovdbg.records.pc_locations import LocationCache, OtherCode, is_pattern
 from kcovdbg.symbols.location_table import LocationTable
@@ -37,6 +38,8 @@ def unknown_function(
     hint = suggest(name, sorted(known))
     if source_name in known:
         hint = f"did you mean {source_name}?"
+    elif is_address(name):
+        hint = "sym shows what an address is"
     return KcovdbgError(f"no {noun} '{name}' in this kernel", hint=hint or _MODULE_HINT)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from kcovdbg.console.context import Context
@@ -15,6 +16,8 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.inputs.task_names import is_address
 from kcovdbg.model.location import ModuleMap
 
+# A function with an offset, as in call traces.
+_PLACE: Final = re.compile(r"[^:]+\+(?:0x[0-9a-f]+|[0-9]+)(?:/0x[0-9a-f]+)?", re.IGNORECASE)
 LINE: Final = re.compile(r"(?P<file>.+\.(?:c|h|S|rs)):(?P<line>[0-9]+)")
 
 
@@ -52,10 +55,21 @@ def find_address(context: Context, function: str) -> int | None:
         return None
 
 
-def find_pc(context: Context, text: str) -> int | None:
-    """Return a PC as recorded, where a word is one or is the address of code; None where it is
-    not.
+def names_state(text: str) -> bool:
+    """Return whether a word has the form of a thread id, a handle or an object's name, or is an
+    address.
     """
+    return text.isdecimal() or is_address(text) or (":" in text and "::" not in text)
+
+
+def find_pc(context: Context, text: str) -> int | None:
+    """Return a PC as recorded, where a word is one, is the address of code, or is a function with
+    an offset; None where it is not.
+
+    :raises KcovdbgError: when the function with an offset is not, or not only, at one address.
+    """
+    if _PLACE.fullmatch(text):
+        return _find_place(context, text)
     image = context.kernel.code.image if is_address(text) else None
     if image is None:
         return None
@@ -69,3 +83,25 @@ def find_pc(context: Context, text: str) -> int | None:
         if is_in_image or modules.find(pc) is not None:
             return pc
     return None
+
+
+def _find_place(context: Context, text: str) -> int | None:
+    """Return the address of a function with an offset, minus the KASLR offset; None where the text
+    is not one.
+    """
+    # Questions about state alone load none of this.
+    from kcovdbg.inputs.code_names import check_code
+    from kcovdbg.records.oops_words import parse_words
+
+    try:
+        (word,) = parse_words(text)
+    except ValueError:
+        return None
+    found = list(context.kernel.names.recorded_words.find(word))
+    if found[0].is_missing:
+        # The error for a function has the names that are similar.
+        check_code([context.names], [text.partition("+")[0]])
+    elif len(found) == 1 and found[0].pc is not None and not found[0].errors:
+        return found[0].pc
+    problem = next(chain.from_iterable(row.errors for row in found), "its code is not loaded")
+    raise KcovdbgError(f"{text}: {problem}", hint=f"sym {text} shows what this kernel has there")

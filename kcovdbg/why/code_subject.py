@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from kcovdbg.console.context import Context
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.inputs.code_names import check_code, unknown_file
+from kcovdbg.inputs.task_names import is_address
 from kcovdbg.model.kcov import name_some
 from kcovdbg.records.line_states import Quality, TraceRecords
 from kcovdbg.records.located_records import ASSEMBLY, is_file_name, matches_path
@@ -77,6 +78,13 @@ class SubjectFinder:
         if pc is not None:
             # A PC is a return address: the byte before is in the block.
             number = self._code.function_at(pc - 1)
+            starting = self._code.function_at(pc)
+            # A call trace has such a place behind a last call, which did not return.
+            if starting not in (None, number) and (number is None or is_address(text)):
+                name = self._code.name(starting)
+                raise KcovdbgError(
+                    f"{text}: start of {name}(), which is not a return address", hint=f"why {name}"
+                )
             if number is None:
                 raise KcovdbgError(
                     f"{text}: in no function of this kernel's image",

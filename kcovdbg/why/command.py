@@ -28,7 +28,7 @@ from kcovdbg.model.task import Role, Task, TaskFiles
 from kcovdbg.target.pointer import is_kernel_pointer, strip_tag
 from kcovdbg.why.answer_rows import COLUMNS, AnswerRows, draw_rows
 from kcovdbg.why.background_work import explain_background, explain_function_work, is_background
-from kcovdbg.why.code_name import CodeName, find_address, find_pc, is_line
+from kcovdbg.why.code_name import CodeName, find_address, find_pc, is_line, names_state
 from kcovdbg.why.device_answers import (
     explain_device_handle,
     explain_device_object,
@@ -179,7 +179,7 @@ def _find_subject(context: Context, text: str) -> str:
 
     If a task and a function have this name, the task is meant only if it has KCOV state.
     """
-    if text.isdecimal() or is_address(text) or ":" in text:
+    if names_state(text):
         return text
     tid = find_tid(context.inputs, text)
     if tid is None and find_address(context, text) is None:
@@ -209,7 +209,15 @@ def _read_question(context: Context, args: Namespace) -> CodeName | None:
         )
     if args.function is None:
         return None
-    return CodeName(args.function, find_pc(context, args.function), [text])
+    function = args.function
+    pc = find_pc(context, function)
+    if pc is None and names_state(function) and not is_line(function):
+        raise WordError(
+            f"neither '{text}' nor '{function}' is code of this kernel",
+            function,
+            hint=f"code is a function, FILE:LINE or a PC; without a second word: why {text}",
+        )
+    return CodeName(function, pc, [text])
 
 
 def _is_of_state(context: Context, text: str, names: Sequence[str]) -> bool:
@@ -218,7 +226,7 @@ def _is_of_state(context: Context, text: str, names: Sequence[str]) -> bool:
     :param names: the words after it. If there are any, it is code unless it is known to be
         something else.
     """
-    if text.isdecimal() or is_address(text) or ":" in text:
+    if names_state(text):
         return True
     if context.target.memory_problem is not None:
         return False
@@ -430,8 +438,8 @@ COMMAND: Final = Command(
         Argument(
             "subject TID|HANDLE|KCOV|FUNCTION|FILE:LINE|PC",
             Value.SUBJECT,
-            "a thread id, a handle, the address of a struct kcov, or code: a function, a line "
-            "or a PC",
+            "a thread id, a handle, the address of a struct kcov, or code: a function, also with "
+            "an offset (vfs_read+0x15), a line or a PC",
         ),
         Argument(
             "function [FUNCTION]",

@@ -156,3 +156,44 @@ def test_a_name_that_the_kernel_does_not_have(opened_demo: DemoWorkspace, line: 
 )
 def test_modules_and_inlined_functions_have_names(opened_demo: DemoWorkspace, option: str) -> None:
     opened_demo.run(f"buffer 41 {option}")
+
+
+def test_why_takes_places_of_call_traces(opened_demo: DemoWorkspace, code: Code) -> None:
+    name = next(name for name in code.covered_clones if len(code.symbols[name]) == 1)
+    (own,) = code.symbols[name]
+    executed = code.recorded_in(name)[0]
+    others = sorted(code.points(name).difference(code.recorded))
+    # The last one is in front of the first point.
+    for pc in (executed, others[0], own.start + 1):
+        by_address = opened_demo.ask(f"why {pc:#x} {_BUFFER}")
+        for place in (f"{name}+{pc - own.start:#x}", f"{name}+{pc - own.start:#x}/{len(own):#x}"):
+            for line in (f"why {place} {_BUFFER}", f"why {_BUFFER} {place}"):
+                codes = {row["code"] for row in opened_demo.ask(line)}
+                assert codes >= {row["code"] for row in by_address}
+                assert pc != executed or "code-executed" in codes
+
+
+def test_why_refuses_what_is_no_place(opened_demo: DemoWorkspace, code: Code) -> None:
+    name = next(name for name in code.covered_clones if len(code.symbols[name]) == 1)
+    (own,) = code.symbols[name]
+    for word, meant in (
+        (f"{name}+{len(own) + 0x9000:#x}", f"sym {name}"),
+        (f"{name}+0x1/{len(own) + 0x9000:#x}", f"sym {name}"),
+        ("do_sys_opnat2+0x5", "do_sys_openat2"),
+        # As nm prints it.
+        (f"{own.start:#x}", f"why {name}"),
+        (f"{name}+0x0", f"why {name}"),
+    ):
+        output, errors = opened_demo.run(f"why {word} {_BUFFER}", 2)
+        assert output == ""
+        assert word.partition("+")[0] in errors
+        assert meant in errors
+
+
+@pytest.mark.parametrize("words", ["0x10 34", "34 0x10", "34 34", "usb:1 34", "34 usb:1"])
+def test_why_of_two_words_that_are_no_code(opened_demo: DemoWorkspace, words: str) -> None:
+    output, errors = opened_demo.run(f"why {words}", 2)
+    assert output == ""
+    # Both are named, and no other kernel or module would help.
+    assert all(f"'{word}'" in errors for word in words.split())
+    assert "MODULE" not in errors
