@@ -17,8 +17,10 @@ comments.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from kcovdbg.errors import LineError
@@ -88,6 +90,27 @@ _REFUSALS = {
     ";": "only one command here",
     "&": "& must end the line: collect -- COMMAND &",
 }
+
+
+# The end of an operator of the shell behind which a file follows that is written.
+_WRITES: Final = re.compile(r">\|?$|>&$")
+
+
+def find_outputs(pipeline: str) -> list[str]:
+    """Return the paths that redirections in a shell command write to, also inside of parentheses.
+
+    Files that its programs write, as tee does, cannot be known.
+    """
+    words = shlex.shlex(pipeline, posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    words.commenters = ""
+    try:
+        tokens = list(words)
+    except ValueError:
+        # The shell reports an open quote.
+        return []
+    # The number in >&2 is a descriptor, and hardly the name of an input.
+    return [path for token, path in pairwise(tokens) if _WRITES.search(token)]
 
 
 def split_commands(source: str) -> list[str]:

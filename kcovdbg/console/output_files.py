@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, TextIO, TypeAlias, cast
 
-from kcovdbg.console.command_line import CommandLine
+from kcovdbg.console.command_line import CommandLine, find_outputs
 from kcovdbg.console.terminal import Destination, Terminal
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.output_file import find_output, open_output
@@ -49,6 +49,8 @@ def open_destination(
     if line.redirection is None:
         assert line.pipeline is not None
         check_stdout(terminal.stdout, inputs)
+        for path in find_outputs(line.pipeline):
+            refuse_input(os.path.expandvars(path), inputs)
         open_pipeline = terminal.open_pipeline or _open_pipeline
         with open_pipeline(line.pipeline, terminal.stdout) as found:
             yield found
