@@ -9,9 +9,8 @@ import platform
 from collections.abc import Mapping
 from configparser import ConfigParser
 from functools import cache
+from importlib.resources import files
 from typing import Final
-
-from kcovdbg.package_tables import read_tables
 
 _TABLES: Final = {
     "x86_64": "x86_64",
@@ -23,7 +22,9 @@ _TABLES: Final = {
 
 @cache
 def _read_tables() -> ConfigParser:
-    return read_tables(__package__, "syscalls.ini")
+    tables = ConfigParser(interpolation=None)
+    tables.read_string(files(__package__).joinpath("syscalls.ini").read_text("utf-8"))
+    return tables
 
 
 @cache

@@ -34,6 +34,7 @@ OPENED = {
     "gdb.kcov_show.output._pipes_read_by_children": KERNEL,
     "gdb.kcov_show.output._pipes_written": KERNEL,
     "gdb.kcov_show.output.is_batch": KERNEL,
+    "kcovdbg.abi.syscall_names._read_tables": PACKAGE,
     "kcovdbg.collect.background_jobs.BackgroundJob.__init__": OWN,
     "kcovdbg.collect.background_jobs.BackgroundJob.files": OWN,
     "kcovdbg.collect.background_jobs.BackgroundJob.lines": OWN,
