@@ -33,7 +33,7 @@ struct kcovdbg_architecture {
 	uint8_t step, is_big_endian, is_from_end, has_arm64_switches;
 };
 
-/* Branches that are looked for: those of some kinds that lead to targets; and those that were found. */
+/* A search for branches of some kinds that lead to some targets, and the branches that it found. */
 struct kcovdbg_search {
 	uint32_t kinds;
 	const struct kcovdbg_targets *targets; /* NULL for any. Branches through registers or memory have none. */
