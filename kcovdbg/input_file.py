@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Open and read files whose content is not trusted, up to a limit: plain files, gzip, xz, zstd and
-text in UTF-16.
+"""Open and read files whose content is not trusted, up to a limit: plain files, gzip, xz, lzma,
+zstd and text in UTF-16.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
 
-from kcovdbg.errors import CapabilityError, KcovdbgError, name_path, refuse_path
+from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError, name_path, refuse_path
 from kcovdbg.limits import (
     TEXT_SIZE,
     TRACE_SIZE,
@@ -244,17 +244,65 @@ def start_zstd() -> Any:
     return zstandard.ZstdDecompressor().decompressobj()
 
 
+def _start_lzma() -> Any:
+    return lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=_XZ_MEMORY)
+
+
+# A file of lzma begins with its parameters: the usual ones, and the size of its dictionary. A zero
+# would follow in a buffer of 93 records.
+_LZMA_STARTS: Final = [b"\x5d" + (1 << bits).to_bytes(4, "little") for bits in range(16, 31)]
 _PACKINGS: Final = (
     Packing(b"\x1f\x8b\x08", "gzip", lambda: zlib.decompressobj(16 + zlib.MAX_WBITS)),
     Packing(b"\xfd7zXZ\0", "xz", lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)),
     Packing(b"\x28\xb5\x2f\xfd", "zstd", start_zstd),
+    *(Packing(magic, "lzma", _start_lzma) for magic in _LZMA_STARTS),
 )
+
+
+class OtherPacking(NamedTuple):
+    """A compressed format that is not read."""
+
+    magic: bytes
+    name: str
+    command: str
+    """What decompresses it."""
+
+
+_OTHER_PACKINGS: Final = (
+    OtherPacking(b"BZh", "bzip2", "bzip2 -d"),
+    OtherPacking(b"\x04\x22\x4d\x18", "lz4", "lz4 -d"),
+    OtherPacking(b"\x1f\x9d\x90", "compress", "gzip -d"),
+    OtherPacking(b"7z\xbc\xaf\x27\x1c", "7z", "7z x"),
+    OtherPacking(b"PK\3\4", "zip", "unzip"),
+    OtherPacking(b"LZIP", "lzip", "lzip -d"),
+    OtherPacking(b"\x89LZO\0", "lzop", "lzop -d"),
+)
+OTHER_MAGICS: Final = tuple(packing.magic for packing in _OTHER_PACKINGS)
 MAGICS: Final = tuple(packing.magic for packing in _PACKINGS)
 
 
 def find_packing(start: bytes) -> Packing | None:
     """Return the compressed format of a file by its first bytes; None for another file."""
     return next((packing for packing in _PACKINGS if start.startswith(packing.magic)), None)
+
+
+def find_other_packing(start: bytes) -> OtherPacking | None:
+    """Return the compressed format of a file that is not read; None for another file."""
+    return next((one for one in _OTHER_PACKINGS if start.startswith(one.magic)), None)
+
+
+def refuse_packing(path: object, start: bytes) -> None:
+    """Make sure that a file is not compressed in a format that is not read.
+
+    :raises TargetError: when it is.
+    """
+    other = find_other_packing(start)
+    if other is not None:
+        raise TargetError(
+            f"{path} is compressed with {other.name}",
+            hint=f"decompress it first: {other.command}; files compressed with gzip, xz, lzma and "
+            f"zstd are read as they are",
+        )
 
 
 class FrameReader:
@@ -349,13 +397,16 @@ class FrameReader:
 
 
 def unpack_data(path: object, data: bytes) -> bytes:
-    """Return the contents of a file, decompressed if they are compressed with gzip, xz or zstd.
+    """Return the contents of a file, decompressed if they are compressed with gzip, xz, lzma or
+    zstd.
 
     :param path: path of the file, for errors.
-    :raises KcovdbgError: when the contents are damaged, or larger than the limit.
+    :raises KcovdbgError: when the contents are damaged, larger than the limit, or compressed in
+        another format.
     """
     packing = find_packing(data)
     if packing is None:
+        refuse_packing(path, data)
         count_trace(str(path), len(data))
         return data
     limit = room_for_trace(str(path))

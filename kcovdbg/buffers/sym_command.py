@@ -267,9 +267,9 @@ COMMAND: Final = Command(
         "after the slash differs from this build's, the vmlinux is of another build.\n\n"
         "sym - reads a whole oops, report or console log from standard input, and sym file:PATH "
         "from a file, and adds source lines, inlined functions first, as the kernel's "
-        "scripts/decode_stacktrace.sh does. The text may be compressed with gzip, xz or zstd, be "
-        "in UTF-16, and have the colors of dmesg. Words that another CPU's message cut off are "
-        "counted.\n\n"
+        "scripts/decode_stacktrace.sh does. The text may be compressed with gzip, xz, lzma or "
+        "zstd, be in UTF-16, and have the colors of dmesg. Words that another CPU's message cut "
+        "off are counted.\n\n"
         "The exit status is 1 if no word was found: this kernel has none of the functions, and no "
         "code at any of the addresses."
     ),

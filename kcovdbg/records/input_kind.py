@@ -2,8 +2,8 @@
 """Find the kind of a file, of a directory or of the start of a stream, by its content.
 
 Names decide only which members a directory has, and whether a trace has a side file. The first
-:data:`LOOKED_AT` bytes of a file decide; they may be compressed with gzip, xz or zstd, and be in
-UTF-16.
+:data:`LOOKED_AT` bytes of a file decide; they may be compressed with gzip, xz, lzma or zstd, and be
+in UTF-16.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class LogLine(NamedTuple):
 
 
 def decode_log(name: str, data: bytes) -> str:
-    """Return the text of a log that may be compressed with gzip, xz or zstd, or be in UTF-16.
+    """Return the text of a log that may be compressed with gzip, xz, lzma or zstd, or be in UTF-16.
 
     :param name: name of the file, for errors.
     :raises KcovdbgError: when it is compressed and damaged, or larger than the limit.

@@ -23,7 +23,13 @@ from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.record import PC, Codec, decode_words, guess_codec, make_encoding
 from kcovdbg.elf.header import MAGIC as ELF_MAGIC
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.input_file import decode_utf16, find_packing, parse_number, unpack_data
+from kcovdbg.input_file import (
+    decode_utf16,
+    find_other_packing,
+    find_packing,
+    parse_number,
+    unpack_data,
+)
 from kcovdbg.records.pc_options import PcFormat
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import FileKind, identify_start
@@ -155,6 +161,10 @@ def read_pc_file(
     :raises NotATraceError: when it is not such a list.
     :raises KcovdbgError: when it is compressed and damaged, or too large.
     """
+    other = find_other_packing(data)
+    if other is not None:
+        hint = f"decompress it: {other.command}"
+        raise NotATraceError(path, f"data compressed with {other.name}", hint=hint)
     data = unpack_data(path, data)
     packing = find_packing(data)
     if packing is not None:

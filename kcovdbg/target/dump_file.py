@@ -32,7 +32,16 @@ from kcovdbg.elf.header import (
 )
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.file_digest import UnchangingFile, open_unchanging
-from kcovdbg.input_file import MAGICS, FrameReader, PathName, find_packing, open_input, read_extents
+from kcovdbg.input_file import (
+    MAGICS,
+    OTHER_MAGICS,
+    FrameReader,
+    PathName,
+    find_packing,
+    open_input,
+    read_extents,
+    refuse_packing,
+)
 from kcovdbg.limits import UNPACKED_CACHE, UNPACKED_SIZE, find_limit, over_limit
 from kcovdbg.user_folder import find_user_folder, make_folder
 
@@ -41,7 +50,6 @@ if TYPE_CHECKING:
 
     from kcovdbg.target.kdump_file import MissingPages
 
-_REFUSED: Final = ((b"BZh", "bzip2"), (b"\x04\x22\x4d\x18", "lz4"))
 KDUMP_MAGIC: Final = b"KDUMP   "
 DISKDUMP_MAGIC: Final = b"DISKDUMP"
 FLATTENED_MAGIC: Final = b"makedumpfile\0\0\0\0"
@@ -98,7 +106,7 @@ def identify(path: PathName) -> FileKind:
             file.seek(start.offset)
             with _decompressor(file, path) as stream:
                 start = _find_start(stream)
-        _refuse_compressed(start.data, path)
+        refuse_packing(path, start.data)
         return identify_start(start.data)
     return FileKind.OTHER
 
@@ -118,8 +126,7 @@ def _find_start(file: BinaryIO | FrameReader) -> _Start:
     :param file: at its start; its position is changed.
     """
     data = file.read(_MAGIC_SIZE)
-    packed = (*MAGICS, *(magic for magic, _ in _REFUSED))
-    if identify_start(data) is not FileKind.OTHER or data.startswith(packed):
+    if identify_start(data) is not FileKind.OTHER or data.startswith((*MAGICS, *OTHER_MAGICS)):
         return _Start(0, data)
     while len(data) < _MAX_TEXT and (more := file.read(_MAX_TEXT - len(data))):
         data += more
@@ -131,16 +138,6 @@ def _find_start(file: BinaryIO | FrameReader) -> _Start:
             is_text = _NO_TEXT.search(data, 0, found.start()) is None
             return _Start(found.start(), start) if is_text else _Start(0, data)
     return _Start(0, data if data.strip() else b"")
-
-
-def _refuse_compressed(start: bytes, path: PathName) -> None:
-    for magic, program in _REFUSED:
-        if start.startswith(magic):
-            raise TargetError(
-                f"{path} is compressed with {program}",
-                hint=f"decompress it first: {program} -d; files compressed with gzip, xz and zstd "
-                f"are read as they are",
-            )
 
 
 def identify_start(start: bytes) -> FileKind:
@@ -491,7 +488,7 @@ def _unpack(path: PathName) -> UnpackedFile:
     for _ in range(_MAX_LAYERS):
         with open_file(found.path) as file:
             start = _find_start(file)
-            _refuse_compressed(start.data, path)
+            refuse_packing(path, start.data)
             kind = identify_start(start.data)
             is_packed = start.data.startswith(MAGICS)
             if not (start.offset or is_packed or kind is FileKind.FLATTENED):

@@ -3,8 +3,10 @@
 somebody says so.
 """
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 import shutil
 import subprocess
@@ -330,3 +332,21 @@ def test_an_executable_script(demo, tmp_path):
             [script], capture_output=True, text=True, cwd=ROOT, stdin=subprocess.DEVNULL
         )
         assert (done.returncode, done.stdout) == (status, said), done.stderr
+
+
+def test_lists_and_logs_compressed_with_lzma(demo, tmp_path):
+    """As those of gzip; other formats are named, with what decompresses them."""
+    texts = {"top": "0xffffffff81000105\n" * 4, "sym": BOOT}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        packed = tmp_path / f"{name}.lzma"
+        packed.write_bytes(lzma.compress(text.encode(), lzma.FORMAT_ALONE))
+        shown = [
+            run_kcovdbg("-s", demo.vmlinux, name, f"file:{path}", "--json", status=0).stdout
+            for path in (tmp_path / name, packed)
+        ]
+        assert json.loads(shown[0]) == json.loads(shown[1]) != []
+        other = tmp_path / f"{name}.bz2"
+        other.write_bytes(bz2.compress(text.encode()))
+        for words in (("top", f"file:{other}"), ("sym", f"file:{other}"), ("patch", other, "1")):
+            assert "bzip2 -d" in run_kcovdbg("-s", demo.vmlinux, *words, status=2).stderr
