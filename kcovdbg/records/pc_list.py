@@ -278,6 +278,14 @@ class _Interpreter:
         self._options = options
         self._call_length = CALL_LENGTHS.get(kernel.machine, 0)
         self._points = kernel.find_points()
+        self._unjudged: Sequence[str] = ()
+        """A remark if the kernel's points are unknown, such as those of an image without its code.
+        Names prove nothing: most addresses of another build are in some function as well.
+        """
+        if not self._points and kernel is not NO_KERNEL:
+            self._unjudged = (
+                "whether the PCs are of this kernel is unknown, since its coverage points are",
+            )
         self.named_offset = options.kaslr_offset or 0
         """The KASLR offset that the user named, which is subtracted already; 0 for none."""
         # The KASLR offset that words may include; None for none but the user's.
@@ -309,7 +317,7 @@ class _Interpreter:
             "convention of the PCs unknown: taken as recorded, as kcovtrace writes them; for "
             "syzkaller's rawcover use --pc call"
         )
-        return buffer.with_remarks(remark)
+        return buffer.with_remarks(*self._unjudged, remark)
 
     def read_as_named(self, buffer: Buffer, convention: Convention) -> Buffer:
         """Return a buffer read in the convention that the user named."""
@@ -330,7 +338,7 @@ class _Interpreter:
     def _judge(self, buffer: Buffer, convention: Convention) -> Buffer:
         """Return a buffer that was read in a named convention, and note how well it fits."""
         if not self._points:
-            return buffer
+            return buffer.with_remarks(*self._unjudged)
         words = to_words(buffer.words)
         known = count_points(words, self._points)
         remark = (

@@ -419,3 +419,15 @@ def test_points_that_syzkaller_leaves_out_are_named(demo, opened_demo, tmp_path)
         assert "PCs are" not in opened_demo.run(f"export {name} file:{path} -o {out}")[0].replace(
             "PCs in the file", ""
         )
+
+
+def test_an_image_without_code_does_not_vouch_for_a_list(demo, tmp_path, recorded):
+    """It names the demo's PCs, although it is another kernel."""
+    path = tmp_path / "list"
+    path.write_text("".join(f"{pc:#x}\n" for pc in recorded[41]))
+    image = demo.vmlinux.parent / "calls" / "vmlinux"
+    for options in ((), ("--pc", "raw")):
+        done = run_kcovdbg("-s", image, "top", f"file:{path}", *options, "--json", status=0)
+        assert "of this kernel is unknown" in done.stderr
+        done = run_kcovdbg("--demo", "top", f"file:{path}", *options, "--json", status=0)
+        assert "is unknown" not in done.stderr
