@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from kcovdbg.abi.address import address_of, pc_of
+from kcovdbg.abi.address import WORD_MASK, address_of, pc_of
 from kcovdbg.abi.record import CALL_LENGTHS
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.log_text import LogLine
@@ -182,7 +182,8 @@ class WordLookup:
         location = Location(address, ())
         if not is_recorded:
             # A coverage point's row may be of a function that recorded its caller by a tail call.
-            location = self._locate(address - (not word.is_exact))
+            # A report without a place for something has a 0 there.
+            location = self._locate((address - (not word.is_exact)) & WORD_MASK)
         said = word.said_line
         if word.is_exact and said is not None and not _has_line(location.frames, said):
             # Where WARN() is no trap but a call, its place is a return address.

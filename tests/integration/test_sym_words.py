@@ -188,6 +188,16 @@ def test_what_is_unknown(demo: Demo) -> None:
         run_kcovdbg("-s", demo.vmlinux, "sym", "-", input=text, status=status)
 
 
+def test_a_place_that_is_null(demo: Demo) -> None:
+    """kernel/sched/core.c: print_preempt_disable_ip() prints a 0 where preemption is enabled."""
+    lines = ["Preemption disabled at:", "[<0000000000000000>] 0x0", f" {FUNCTION}+0x5"]
+    words = ("-s", demo.vmlinux, "sym")
+    done = run_kcovdbg(*words, "-", input="\n".join(lines), status=0)
+    assert done.stdout.splitlines()[:2] == lines[:2]
+    rows = json.loads(run_kcovdbg(*words, "[<0000000000000000>]", "--json", status=0).stdout)
+    assert [row["frames"] for row in rows] == [[]]
+
+
 def test_an_oops_on_standard_input(demo: Demo) -> None:
     start, size = find_function(demo)
     text = f"""[   12.3][ T101] RIP: 0010:{FUNCTION}+0x5/{size:#x}
