@@ -155,6 +155,34 @@ def name_path(error: OSError, path: str | os.PathLike[str]) -> OSError:
     return OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path))
 
 
+# What to do where a file cannot be written, by the number of the error.
+_NO_SPACE: Final = "free some space, or choose another directory"
+_WRITE_HINTS: Final = {
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: _NO_SPACE,
+    errno.EROFS: "choose another directory",
+    errno.EACCES: "choose a directory that you can write to",
+    errno.EISDIR: "give the name of a file in it",
+}
+
+
+def find_write_hint(error: OSError) -> str | None:
+    """Return what to do where a file cannot be written."""
+    return _WRITE_HINTS.get(error.errno or 0)
+
+
+def write_error(path: str | os.PathLike[str], error: OSError | ValueError) -> KcovdbgError:
+    """Return the error of a file that cannot be written.
+
+    :param path: the path as the user gave it.
+    """
+    if isinstance(error, ValueError):
+        # A null character in the path.
+        return KcovdbgError(f"could not write '{os.fspath(path)}': {error}")
+    problem = f"could not write '{os.fspath(path)}': {error.strerror or error}"
+    return KcovdbgError(problem, hint=find_write_hint(error))
+
+
 def find_similar(word: str, known: Iterable[str]) -> list[str]:
     """Return the known words that are similar to this one, at most three."""
     import difflib

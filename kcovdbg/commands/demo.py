@@ -16,7 +16,7 @@ from kcovdbg.console.column import NUMBER, PATH, Column, RowType
 from kcovdbg.console.command import Command, Example, Topic
 from kcovdbg.console.context import Context
 from kcovdbg.console.renderable import Lines, Table
-from kcovdbg.errors import KcovdbgError
+from kcovdbg.errors import KcovdbgError, write_error
 from kcovdbg.input_file import open_input
 from kcovdbg.output_file import open_output
 from kcovdbg.target.demo_files import DemoFile, list_demo_files
@@ -38,9 +38,7 @@ def _run(context: Context, args: Namespace) -> tuple[Table, Lines]:  # noqa: ARG
     try:
         made = tuple(_write(file, folder / file.name) for file in files)
     except OSError as error:
-        raise KcovdbgError(
-            f"could not write '{error.filename or folder}': {error.strerror or error}"
-        ) from error
+        raise write_error(error.filename or folder, error) from error
     return Table(_COLUMNS, made), Lines(((), *((("hint", line),) for line in _uses(folder, files))))
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, TextIO, TypeAlias, cast
 
 from kcovdbg.console.command_line import CommandLine, find_outputs
 from kcovdbg.console.terminal import Destination, Terminal
-from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.errors import CapabilityError, KcovdbgError, refuse_path, write_error
 from kcovdbg.output_file import find_output, open_output
 from kcovdbg.user_folder import expand_user
 
@@ -74,27 +74,21 @@ def check_output(path: str, inputs: Inputs = tuple) -> None:
         if folder is not None and (status is None or stat.S_ISREG(status.st_mode)):
             _check_folder(path, folder)
         elif status is not None and stat.S_ISDIR(status.st_mode):
-            raise _not_writable(path, errno.EISDIR, "give the name of a file in it")
+            refuse_path(path, errno.EISDIR)
     except FileNotFoundError:
         hint = f"mkdir -p {expand_user(path).parent}"
-        raise _not_writable(path, errno.ENOENT, hint) from None
+        problem = f"could not write '{path}': {os.strerror(errno.ENOENT)}"
+        raise KcovdbgError(problem, hint=hint) from None
     except (OSError, ValueError) as error:
-        # A null character in the path is a ValueError.
-        raise KcovdbgError(
-            f"could not write '{path}': {getattr(error, 'strerror', None) or error}"
-        ) from None
+        raise write_error(path, error) from None
     refuse_input(path, inputs)
-
-
-def _not_writable(path: str, code: int, hint: str) -> KcovdbgError:
-    return KcovdbgError(f"could not write '{path}': {os.strerror(code)}", hint=hint)
 
 
 def _check_folder(path: str, folder: Path) -> None:
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
-        raise _not_writable(path, errno.EROFS, "choose another directory")
+        refuse_path(path, errno.EROFS)
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise _not_writable(path, errno.EACCES, "choose a directory that you can write to")
+        refuse_path(path, errno.EACCES)
 
 
 def refuse_input(path: str, inputs: Inputs) -> None:
@@ -176,7 +170,7 @@ def open_text(path: str, inputs: Inputs = tuple, *, append: bool = False) -> Ite
         if error.filename != path:
             # The error is about another file.
             raise
-        raise KcovdbgError(f"could not write '{path}': {error.strerror or error}") from error
+        raise write_error(path, error) from error
 
 
 def binary_stdout(stdout: TextIO) -> BinaryIO:

@@ -21,7 +21,14 @@ from kcovdbg.console.context import Context, Workspace, find_input_files
 from kcovdbg.console.renderable import Lines, Renderable, error_lines, find_data, spell_remarks
 from kcovdbg.console.terminal import Terminal
 from kcovdbg.console.writer import Format, read_choice, write
-from kcovdbg.errors import GoneError, KcovdbgError, LineError, UsageError, WordError
+from kcovdbg.errors import (
+    GoneError,
+    KcovdbgError,
+    LineError,
+    UsageError,
+    WordError,
+    find_write_hint,
+)
 from kcovdbg.inputs.kernel import Kernel
 from kcovdbg.inputs.user_inputs import CommandInputs
 from kcovdbg.limits import MEMORY, one_command, over_limit
@@ -463,7 +470,7 @@ def explain(error: Exception) -> KcovdbgError:
         return over_limit(MEMORY, "the command")
     if isinstance(error, OSError):
         file = f"{error.filename}: " if error.filename is not None else ""
-        hint = None
+        hint = find_write_hint(error) if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
         if isinstance(error, PermissionError):
             hint = "run kcovdbg as root, or as a user with access"
             if os.geteuid() == 0:

@@ -27,7 +27,7 @@ from kcovdbg.elf.header import (
     SHDR,
     Segment,
 )
-from kcovdbg.errors import TargetError
+from kcovdbg.errors import TargetError, write_error
 from kcovdbg.input_file import PathName
 from kcovdbg.output_file import PRIVATE, accept, open_output
 
@@ -152,7 +152,7 @@ def write_slice(
     :param path: compressed with zstd if it ends in ``.zst``.
     :param check: see :func:`kcovdbg.output_file.open_output`.
     :return: the size of the file in bytes.
-    :raises TargetError: when it cannot be written.
+    :raises KcovdbgError: when it cannot be written.
     """
     try:
         with open_output(path, mode=PRIVATE, check=check) as file:
@@ -160,10 +160,7 @@ def write_slice(
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise TargetError(
-            f"could not write '{path}': {error.strerror or error}",
-            hint="give a path with enough space",
-        ) from None
+        raise write_error(path, error) from None
 
 
 def write_stream(file: BinaryIO, content: Iterable[bytes], path: PathName) -> int:

@@ -109,15 +109,18 @@ def test_the_check_comes_before_the_dump_is_opened(folder):
         assert "cannot write 'vmcore'" in run(folder, "vmlinux", "vmcore", *words).stderr
 
 
-@pytest.mark.parametrize("line", ["slice -o {}", "report -o {}", "help > {}", "help >> {}"])
+@pytest.mark.parametrize(
+    "line",
+    ["slice -o {}", "report -o {}", "symbols build vmlinux -o {}", "help > {}", "help >> {}"],
+)
 @pytest.mark.parametrize("path", ["link", "/dev/full"])
 def test_a_full_device_is_an_error_and_stays_a_device(folder, line, path):
     (folder / "link").symlink_to("/dev/full")
-    first = run(folder, "vmlinux", "vmcore", "-e", line.format(path), status=2).stderr.splitlines()[
-        0
-    ]
-    assert path in first
-    assert os.strerror(28) in first
+    done = run(folder, "vmlinux", "vmcore", "-e", line.format(path), status=2)
+    *_, problem, hint = done.stderr.splitlines()
+    assert path in problem
+    assert os.strerror(28) in problem
+    assert hint.startswith("  ")
     assert Path("/dev/full").is_char_device()
     assert (folder / "link").is_symlink()
 
