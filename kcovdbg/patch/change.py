@@ -52,6 +52,10 @@ _PREFIXES: Final = re.compile(r"[abciow12]/")
 _ESCAPES: Final = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
 _ESCAPE: Final = re.compile(rb"\\([0-7]{3}|[abtnvfr\"\\])")
 _NO_FILE: Final = "/dev/null"
+# Of diff -r: the folder and the name of a file, or folder, that the other side lacks.
+_ONE_SIDED: Final = re.compile(r"^Only in (\S+): (\S+)$", re.MULTILINE)
+_MAY_HAVE_CODE: Final = ("", ".c", ".h", ".S", ".rs")
+_HINT: Final = "git diff and diff -u write one"
 # diff writes a tab in front of it, of which mail programs make blanks.
 _DATE: Final = re.compile(r" \d{4}-\d\d-\d\d \d\d:\d\d:.*")
 
@@ -136,23 +140,31 @@ def read_diff(text: str, name: str) -> list[FileChange]:
         files = PatchSet(line + "\n" for line in lines if not line.startswith(_GIT_LINES))
     except (UnidiffParseError, ValueError) as error:
         detail = str(error).strip().partition("\n")[0]
-        raise KcovdbgError(
-            f"{name}: not a valid diff: {detail}", hint="git diff and diff -u write one"
-        ) from None
+        raise KcovdbgError(f"{name}: not a valid diff: {detail}", hint=_HINT) from None
     is_of_git = _GIT_HEADER in lines
     if not files and not is_of_git and any(map(str.strip, lines)):
-        raise KcovdbgError(
-            f"{name}: no unified diff", hint="git diff and diff -u write one", wrong_file=name
-        )
+        if find_one_sided(text):
+            raise KcovdbgError(
+                f"{name}: the files that only one side has have no lines in it", hint="diff -urN"
+            )
+        raise KcovdbgError(f"{name}: no unified diff", hint=_HINT, wrong_file=name)
     of_files = dropwhile(lambda line: not line.startswith("--- "), lines)
     # Each file has a line with +++ as well.
     expected = len(files) + files.added
     if sum(line.startswith("+") for line in of_files) != expected:
         raise KcovdbgError(
             f"{name}: not a valid diff: a hunk is longer than its header says",
-            hint="git diff writes one",
+            hint=_HINT,
         )
     return list(_find_changes(files, is_of_git=is_of_git))
+
+
+def find_one_sided(text: str) -> list[str]:
+    """Return the paths that diff found in one of two trees only, and of which it shows no lines:
+    folders, and files that may have code.
+    """
+    found = [posixpath.join(*match.groups()) for match in _ONE_SIDED.finditer(text)]
+    return [path for path in found if posixpath.splitext(path)[1] in _MAY_HAVE_CODE]
 
 
 def _find_changes(files: PatchSet, *, is_of_git: bool) -> Iterator[FileChange]:

@@ -29,7 +29,7 @@ from kcovdbg.inputs.buffer_sources import (
 from kcovdbg.inputs.task_names import ALL
 from kcovdbg.inputs.trace_paths import STDIN, read_argument
 from kcovdbg.model.kcov import amount_text, name_some
-from kcovdbg.patch.change import decode_diff, read_diff
+from kcovdbg.patch.change import decode_diff, find_one_sided, read_diff
 from kcovdbg.patch.changed_lines import (
     REASONS,
     BuiltFiles,
@@ -132,7 +132,8 @@ def _run(context: Context, args: Namespace) -> Lines:
     word, names = _split_words(args)
     # Executed addresses need no coverage points.
     table = find_point_table(context, needs_points=False)
-    changes = read_diff(*_read_change(context, word))
+    text, name = _read_change(context, word)
+    changes = read_diff(text, name)
     buffers, skipped = find_trace_buffers(context.inputs, names, takes_addresses=True)
     for buffer in buffers:
         if not buffer.encoding.codec.is_exact:
@@ -155,6 +156,10 @@ def _run(context: Context, args: Namespace) -> Lines:
     for buffer in buffers[:_NAMED]:
         remarks += name_remarks(buffer.name, dict.fromkeys(buffer.remarks))
     remarks += _compare_remarks(files)
+    one_sided = find_one_sided(text)
+    if one_sided:
+        missing = name_some(one_sided, _NAMED)
+        remarks.append(f"lines not in the diff, since one tree lacks the files: {missing}: diff -N")
     summary = "the change adds no lines"
     if rows:
         summary = f"{_count_text(count_states(rows))}, in {amount_text(len(files), 'file')}"
