@@ -54,8 +54,11 @@ _ESCAPE: Final = re.compile(rb"\\([0-7]{3}|[abtnvfr\"\\])")
 _NO_FILE: Final = "/dev/null"
 # Of diff -r: the folder and the name of a file, or folder, that the other side lacks.
 _ONE_SIDED: Final = re.compile(r"^Only in (\S+): (\S+)$", re.MULTILINE)
+# How unidiff's error for a line of a hunk begins, which the line follows.
+_NO_HUNK_LINE: Final = "Hunk diff line expected: "
 _MAY_HAVE_CODE: Final = ("", ".c", ".h", ".S", ".rs")
 _HINT: Final = "git diff and diff -u write one"
+_MAIL_HINT: Final = "an archive, such as lore.kernel.org, has the patch as it was sent"
 # diff writes a tab in front of it, of which mail programs make blanks.
 _DATE: Final = re.compile(r" \d{4}-\d\d-\d\d \d\d:\d\d:.*")
 
@@ -140,7 +143,11 @@ def read_diff(text: str, name: str) -> list[FileChange]:
         files = PatchSet(line + "\n" for line in lines if not line.startswith(_GIT_LINES))
     except (UnidiffParseError, ValueError) as error:
         detail = str(error).strip().partition("\n")[0]
-        raise KcovdbgError(f"{name}: not a valid diff: {detail}", hint=_HINT) from None
+        hint = _MAIL_HINT if detail.startswith("Hunk ") else _HINT
+        if detail.startswith(_NO_HUNK_LINE):
+            line = detail.removeprefix(_NO_HUNK_LINE)
+            detail = f"'{line}' begins with neither a blank, + nor -, as where mail wraps a line"
+        raise KcovdbgError(f"{name}: not a valid diff: {detail}", hint=hint) from None
     is_of_git = _GIT_HEADER in lines
     if not files and not is_of_git and any(map(str.strip, lines)):
         if find_one_sided(text):
@@ -153,8 +160,9 @@ def read_diff(text: str, name: str) -> list[FileChange]:
     expected = len(files) + files.added
     if sum(line.startswith("+") for line in of_files) != expected:
         raise KcovdbgError(
-            f"{name}: not a valid diff: a hunk is longer than its header says",
-            hint=_HINT,
+            f"{name}: not a valid diff: a hunk is longer than its header says, as where mail "
+            f"wraps a line",
+            hint=_MAIL_HINT,
         )
     return list(_find_changes(files, is_of_git=is_of_git))
 

@@ -12,7 +12,7 @@ from itertools import starmap
 from typing import Final, NamedTuple
 
 from kcovdbg.patch.change import FileChange, TargetLine
-from kcovdbg.patch.line_placement import place_lines
+from kcovdbg.patch.line_placement import Damage, find_damage, place_lines
 from kcovdbg.records.joined_states import JoinedLine, TraceHits
 from kcovdbg.records.line_states import LineState
 from kcovdbg.records.located_records import ASSEMBLY
@@ -36,6 +36,8 @@ REASONS: Final[Mapping[str, str]] = {
     "edges": "not all branches of its function are known, or the records contradict them",
     "outside": "functions without coverage points also have code of the line",
     _OTHER_TEXT: "the source that the kernel was built from has another text there",
+    Damage.BLANKS.value: "the source has the lines with other blanks, as where mail replaces tabs",
+    Damage.WRAPPED.value: "mail wrapped a line of the hunk, which is one in the source",
     _OTHER_FILE: "the kernel was built from another text of the file than the source tree has",
     _IN_MODULE: "its code may be in a module that was not named (-s MODULE.ko)",
     _NO_PATH: "the tree has no such path",
@@ -154,6 +156,8 @@ class PlacedChange(NamedTuple):
     """Number of an added line in the change -> its number in the source; the same number if the
     source is missing and no other patch changes the file.
     """
+    damage: Mapping[int, Damage]
+    """Number of an added line without a place -> what a mail program did to it."""
 
 
 def place_change(
@@ -170,15 +174,17 @@ def place_change(
     """
     names = built.find(change.file) if change.is_inside else ()
     if not names:
-        return PlacedChange(change, (), SourceText(None, ()), {})
+        return PlacedChange(change, (), SourceText(None, ()), {}, {})
     source = read(names[0])
+    damage: Mapping[int, Damage] = {}
     if source.lines:
         places = place_lines(change.hunks, source.lines)
+        damage = find_damage(change.hunks, source.lines, places)
     elif is_only:
         places = {line.number: line.number for line in change.added_lines}
     else:
         places = {}
-    return PlacedChange(change, names, source, places)
+    return PlacedChange(change, names, source, places, damage)
 
 
 def judge_change(
@@ -217,12 +223,14 @@ def judge_change(
     has_text = bool(placed.source.lines)
     if has_text and not fits_text(file_states, placed.source.lines):
         return _judge_alike(change, ChangeState.UNKNOWN, _OTHER_FILE)
-    rows = [
-        _judge_line(change.file, line, placed.places.get(line.number), file_states)
-        for line in change.added_lines
-    ]
-    if not has_text:
-        rows = [row._replace(reason=_ORDER) if row.built_line is None else row for row in rows]
+    rows: list[PatchLine] = []
+    for line in change.added_lines:
+        row = _judge_line(change.file, line, placed.places.get(line.number), file_states)
+        if row.built_line is None:
+            damage = placed.damage.get(line.number)
+            reason = _ORDER if not has_text else _OTHER_TEXT
+            row = row._replace(reason=reason if damage is None else damage.value)
+        rows.append(row)
     return PatchFile(change.file, rows, has_text)
 
 
@@ -270,7 +278,7 @@ def _judge_line(
 ) -> PatchLine:
     row = PatchLine(file, line.number, ChangeState.NO_CODE, line.text, built_line=built)
     if built is None:
-        return row._replace(state=ChangeState.UNKNOWN, reason=_OTHER_TEXT)
+        return row._replace(state=ChangeState.UNKNOWN)
     found = states.get(built)
     if found is None and file.endswith(ASSEMBLY) and not _COMMENT.match(line.text):
         # The symbol of such code, for instance after SYM_CODE_START(), is no function's.

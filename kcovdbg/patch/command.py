@@ -52,7 +52,7 @@ _UNCOMMITTED: Final = "HEAD"
 _BUFFER: Final = re.compile(r"(file|kcov|area|fd|saved|user):|@|\d+$")
 _NAMED: Final = 3
 # Reasons of lines that have no place in the source.
-_UNPLACED: Final = ("text", "file")
+_UNPLACED: Final = ("text", "file", "blanks", "wrapped")
 
 _COLUMNS: Final = (
     Column("file", PATH, meaning="source file, as in the change"),
@@ -79,7 +79,8 @@ _COLUMNS: Final = (
         TEXT,
         meaning=(
             "why the state is unknown: `undecided`, `moved`, `edges` or `outside` as for source; "
-            "`text` or `file`: the kernel was built from another text; `module`: a module "
+            "`text` or `file`: the kernel was built from another text; `blanks` or `wrapped`: mail "
+            "replaced tabs or wrapped a line in its hunk; `module`: a module "
             "whose file is not named may have the code; `path`: not in the tree; `assembly`: "
             "assembly outside of functions, which may have code; `order`: several patches change "
             "the file, and its source is missing"

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from functools import cached_property
 from typing import Final
 
@@ -68,6 +69,58 @@ def place_lines(hunks: Iterable[Sequence[TargetLine]], lines: Sequence[str]) -> 
             if start is not None:
                 placed.update(_number_lines(run, start))
     return placed
+
+
+class Damage(str, Enum):
+    """What a mail program did to a hunk, so that lines of it cannot be placed."""
+
+    BLANKS = "blanks"
+    """The source has its lines with other blanks."""
+    WRAPPED = "wrapped"
+    """The source has two of its lines as one."""
+
+
+def find_damage(
+    hunks: Iterable[Sequence[TargetLine]], lines: Sequence[str], placed: Collection[int]
+) -> dict[int, Damage]:
+    """Return what was done to added lines that have no place, by their numbers in the diff: with
+    that undone, they have one.
+
+    :param lines: the lines of the source.
+    :param placed: the numbers of the lines that have a place.
+    """
+    found: dict[int, Damage] = {}
+    source: Sequence[str] = ()
+    for hunk in hunks:
+        if all(line.number in placed for line in hunk if line.is_added):
+            continue
+        source = source or list(map(_squeeze, lines))
+        repaired = _join_wrapped(hunk, frozenset(source))
+        damage = Damage.WRAPPED if len(repaired) < len(hunk) else Damage.BLANKS
+        for number in place_lines([repaired], source):
+            if number not in placed:
+                found[number] = damage
+    return found
+
+
+def _join_wrapped(hunk: Iterable[TargetLine], known: Collection[str]) -> Sequence[TargetLine]:
+    """Return a hunk with one blank for each run of them, and with two lines as one where the source
+    has that.
+
+    :param known: the lines of the source, in the same form.
+    """
+    joined: list[TargetLine] = []
+    for line in hunk:
+        text = _squeeze(line.text)
+        if joined and f"{joined[-1].text} {text}" in known:
+            joined[-1] = joined[-1]._replace(text=f"{joined[-1].text} {text}")
+        else:
+            joined.append(line._replace(text=text))
+    return joined
+
+
+def _squeeze(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _number_lines(piece: Sequence[TargetLine], start: int) -> Iterator[tuple[int, int]]:

@@ -55,3 +55,28 @@ def test_a_file_of_which_a_diff_has_no_lines(trees):
     rows, notes = ask(trees, compare(trees, "-urN"))
     assert {row["file"] for row in rows} == {FILE, "modules/further.c"}
     assert "diff -N" not in notes
+
+
+def test_lines_that_mail_changed(trees):
+    """With blanks for tabs, or with a line as two, nothing is decided, and the reason says why."""
+    text = compare(trees)
+    whole, _ = ask(trees, text)
+    of_module = [row for row in whole if row["file"] == FILE]
+    assert any(row["state"] == "not-executed" for row in of_module)
+    for damaged, reason in (
+        (text.replace("+\t", "+        ").replace(" \t", "         "), "blanks"),
+        (text.replace("(n) + ", "(n) +\n "), "wrapped"),
+    ):
+        assert damaged != text
+        rows, _ = ask(trees, damaged, status=2)
+        found = [row for row in rows if row["file"] == FILE]
+        assert {(row["state"], row["reason"]) for row in found} >= {("unknown", reason)}
+        assert {row["state"] for row in found} == {"unknown"}
+
+
+@pytest.mark.parametrize("start", ["", "+"])
+def test_a_line_without_a_mark_is_named(trees, start):
+    text = compare(trees).replace("(n) + ", f"(n) +\n{start}")
+    _, notes = ask(trees, text, status=2)
+    assert "lore.kernel.org" in notes
+    assert start or "kcovlab_keep_inner(n);'" in notes
