@@ -28,6 +28,7 @@ from kcovdbg.errors import CapabilityError
 from kcovdbg.symbols.arch import ARCHITECTURES
 from kcovdbg.symbols.branches import core_count, describe_architecture, map_on_cores
 from kcovdbg.symbols.code_facts import (
+    BUGS,
     TABLES,
     CodeTables,
     FactReader,
@@ -353,6 +354,12 @@ def read_linked(elf: ElfFile, symbols: SymbolTable, reader: DwarfReader | None =
         table = _read_table(elf, symbols, reader, kind)
         if table is not None:
             tables[kind.name] = table
+    sections = _leave_out(sections, *ftrace)
+    bugs = tables.get(BUGS.name)
+    if bugs is not None:
+        # On x86 since v6.19, the code of a warning names its entry, and an entry begins with an
+        # offset to code, as tables of switches do.
+        sections = _leave_out(sections, bugs.address, bugs.address + len(bugs.data))
     roles = _roles_of(symbols)
     if isinstance(elf, PlacedModule):
         for name in _NEVER_RETURNING & elf.externals.keys():
@@ -360,7 +367,7 @@ def read_linked(elf: ElfFile, symbols: SymbolTable, reader: DwarfReader | None =
     return CodeImage(
         elf.header.machine,
         elf.header.byte_order,
-        _leave_out(sections, *ftrace),
+        sections,
         symbols,
         roles,
         tables,

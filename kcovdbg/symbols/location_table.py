@@ -51,7 +51,7 @@ from kcovdbg.symbols.table_rows import (
 )
 from kcovdbg.target.end_signals import reading
 
-FORMAT: Final = 15
+FORMAT: Final = 16
 """Part of the file's name: versions of kcovdbg with different formats keep different files."""
 
 NO_POINTS_HINT: Final = "build the kernel with CONFIG_KCOV"

@@ -430,6 +430,27 @@ table: .long a - table, b - table
     assert image.function().flags & FunctionFlag.VOID
 
 
+def test_entry_of_a_warning_is_no_table_of_offsets(make):
+    """Since v6.19, a warning hands its entry to a function that traps."""
+    image = make("""cmp $1, %eax
+ja w
+jump: jmp *table(,%rax,8)
+w: lea entry(%rip), %rdi
+trap: call other
+a: ret
+b: ret
+end f
+.section .rodata
+.balign 8
+table: .quad a, b
+.section __bug_table, "a"
+entry: .long trap - .
+.word 1
+""")
+    assert not image.function().flags & FunctionFlag.VOID
+    assert image.successors("jump") == {"a", "b"}
+
+
 def test_tail_call_through_a_register(make):
     image = make("lea other(%rip), %rax\njmp *%rax\nend f\n")
     assert not image.function().flags & FunctionFlag.VOID
