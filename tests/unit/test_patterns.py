@@ -27,7 +27,10 @@ _USED: Final = re.compile(rf"\.({'|'.join((*_METHODS, 'compile'))})\b")
 # Text in memory of which a quadratic match takes a thousand times as long as a linear one.
 _SIZE: Final = 16384
 _FEW: Final = 16
-_QUICK: Final = 0.003
+# A pattern with a bound on its repeats is quadratic for texts that are shorter, in little time. How
+# long that takes differs between machines: the unit is the time of 200,000 steps of a match.
+_UNIT: Final = measure(re.compile("a{1,100}b").findall, "a" * 2000, 9)
+_QUICK: Final = 16 * _UNIT
 _MOST: Final = 2.5
 # Patterns that get no longer text than so many characters.
 _BOUNDS: Final = {
@@ -182,7 +185,8 @@ def _find_slow(use: Use) -> str | None:
             # First a few characters: what is exponential must not be tried with thousands.
             size = _FEW
             most = _BOUNDS.get(use.place, _SIZE)
-            while size <= most and cost(size, 1) < _QUICK:
+            # A single measurement may be of something else that the machine did.
+            while size <= most and (cost(size, 1) < _QUICK or cost(size) < _QUICK):
                 size *= 2
             if (
                 size <= most
