@@ -104,6 +104,7 @@ ENVIRONMENT = {
     "kcovdbg.commands.config._rows": SETTINGS,
     "kcovdbg.file_digest._is_own_group": "the user's name, as that of a group",
     "kcovdbg.commands.gdb._run": SETTINGS,
+    "kcovdbg.console.output_files.open_destination": "a shell's redirection has its variables",
     "kcovdbg.console.output_files.run_shell": SETTINGS,
     "kcovdbg.console.terminal.find_terminal": SETTINGS,
     "kcovdbg.console.terminal.find_terminal.painter": SETTINGS,
