@@ -23,30 +23,45 @@ _ESCAPE: Final = re.compile(
     r"|\x9b[0-9;:?]{0,40}[A-Za-z]"
 )
 _ESCAPE_STARTS: Final = ("\x1b", "^[", "\\x1b", "\\033", "\\e[", "#033", "\x9b")
-# A line may begin with control characters of a serial line, and marks of a quotation.
-_QUOTED: Final = re.compile(r"[\r\0]*(?:> ?){0,9}")
-# The prefixes of a line, in this order. dmesg --time-format iso prints the same as recorders.
-_PREFIXES: Final = tuple(
-    re.compile(pattern)
-    for pattern in (
-        # Who recorded it: journalctl, syslogd and logread with host or facility; ts, tio, picocom
-        # and GitHub's runner with the time alone.
-        r"(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9}| \d{4})? "
-        r"\S{1,64} kernel: ?"
-        r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:[+-]\d\d:?\d\d|Z)?\]?:? "
-        r"(?:\S{1,64} kernel: ?)?"
-        r"|\[\d\d:\d\d:\d\d(?:[.:]\d{1,6})?\] ?",
-        # The level, on a console and by dmesg -x.
-        r"<\d{1,3}>|[a-z]{3,10} {0,6}:[a-z]{3,8} {0,6}: ",
-        # The time by printk() and by dmesg -T.
-        r"\[ {0,12}(?P<time>\d{1,12}\.\d{1,9})\] ?"
-        r"|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ?",
-        # The caller, of CONFIG_PRINTK_CALLER; Android's kernels add the CPU.
-        r"\[ {0,12}(?P<caller>[CT]\d{1,10})(?:@C\d{1,6})?\] ?",
-        # journalctl -o short-monotonic, whose host is often cut off.
-        r"(?:[\w.-]{1,64} )?kernel: ",
+# A line may begin with control characters of a serial line, and marks of a quotation or of
+# kselftest.
+_QUOTED: Final = re.compile(r"[\r\0]*(?:(?:>|#(?= )) ?){0,9}")
+# Stamps, of which each program that records or shows a log adds its own in front of the others.
+_CLOCK: Final = r"\d\d:\d\d:\d\d"
+_SINCE: Final = r"< {0,12}\d{1,12}\.\d{1,9} ?>"
+_STAMP: Final = re.compile(
+    "|".join(
+        (
+            # Date and time of syslogd, logread and journalctl, also with -o short-full; of ts, tio,
+            # picocom and GitHub's runner; of dmesg --time-format iso; of Android's logcat.
+            rf"(?:[A-Z][a-z]{{2}} )?[A-Z][a-z]{{2}} [ \d]\d {_CLOCK}(?:\.\d{{1,9}}| \d{{4}})? ",
+            rf"\[?(?:[A-Z][a-z]{{2}} )?\d{{4}}-\d\d-\d\d[T ]{_CLOCK}(?:[.,]\d{{1,9}})?"
+            r"(?:[+-]\d\d:?\d\d|Z| [A-Z]{3,5}(?= \S{1,64} kernel: ))?\]?:? ",
+            rf"\[?{_CLOCK}(?:[.:]\d{{1,6}})?(?:\] ?| )",
+            rf"\d\d-\d\d {_CLOCK}\.\d{{3}} {{1,9}}(?:[a-z]\w{{0,31}} {{1,9}})?"
+            r"\d{1,10} {1,9}\d{1,10} [A-Z] [\w.-]{0,32} {0,12}: ",
+            # The level, on a console, in syslog's protocol, and by dmesg -x.
+            r"<\d{1,3}>(?:1 )?|[a-z]{3,10} {0,6}:[a-z]{3,8} {0,6}: ",
+            # The time by printk(), dmesg -T, -H, -e and -d, and journalctl -o short-delta.
+            rf"\[ {{0,12}}(?P<time>\d{{1,12}}\.\d{{1,9}})(?:,\d{{1,3}})?(?: {_SINCE})?\] ?",
+            rf"\[[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ \d]\d {_CLOCK} \d{{4}}(?: {_SINCE})?\] ?",
+            rf"\[(?:[A-Z][a-z]{{2}} {{0,2}}\d{{1,2}} \d\d:\d\d| {{0,12}}\+\d{{1,12}}\.\d{{1,9}}"
+            rf"|{_SINCE})\] ?",
+            # The caller, of CONFIG_PRINTK_CALLER; Android's kernels add the CPU. Kernels of phones
+            # have the CPU and the task.
+            r"\[ {0,12}(?P<caller>[CT]\d{1,10})(?:@C\d{1,6})?\] ?",
+            r"\[\d{1,4}: {1,16}[^][]{1,16}: {0,9}\d{1,10}\] ?",
+            r"\(\d{1,4}\)\[\d{1,10}:[^][]{1,16}\]",
+            # Documentation/ABI/testing/dev-kmsg and netconsole's extended format.
+            r"(?:[\w.+~-]{1,64},)?\d{1,5},\d{1,20},\d{1,20},[-c]"
+            r"(?:,caller=(?P<sender>[CT]\d{1,10}))?(?:,[\w=/.-]{1,80}){0,4};",
+            # Who logged it. journalctl -o short-monotonic often cuts the host off, -o short-unix
+            # has seconds in front, -o export and -o verbose name the field.
+            r"(?:\d{10}\.\d{6} )?(?:[\w.-]{1,64} )?kernel(?:: ?| - - - )|\s{0,8}MESSAGE=",
+        )
     )
 )
+_MOST_STAMPS: Final = 8
 _MOST_BLANKS: Final = 16
 # printk() cuts a line off much earlier.
 _MAX_LINE: Final = 4096
@@ -115,21 +130,21 @@ def _read_line(text: str) -> LogLine:
         kept.extend(range(end, len(text)))
         plain = "".join(map(text.__getitem__, kept))
         columns = (*kept, len(text))
-    plain = plain.rstrip("\r\0")
+    # Programs that show mail and web pages turn blanks into others.
+    plain = plain.rstrip("\r\0").replace("\xa0", " ")
     quoted = _QUOTED.match(plain)
     start = first = 0 if quoted is None else quoted.end()
-    values: dict[str, str | None] = {}
-    for pattern in _PREFIXES:
-        prefix = pattern.match(plain, start)
-        if prefix is None and start == first:
-            # A mail's text may be indented.
-            prefix = pattern.match(plain, _skip_blanks(plain, start))
-        if prefix is not None:
-            start = prefix.end()
-            values |= prefix.groupdict()
-    seconds = values.get("time")
-    time = None if seconds is None else float(seconds)
-    return LogLine(text, plain, columns, start, start > first, values.get("caller"), time)
+    values: dict[str, str] = {}
+    for _ in range(_MOST_STAMPS):
+        # A mail's text may be indented.
+        stamp = _STAMP.match(plain, start) or _STAMP.match(plain, _skip_blanks(plain, start))
+        if stamp is None:
+            break
+        start = stamp.end()
+        values |= {name: value for name, value in stamp.groupdict().items() if value}
+    time = float(values["time"]) if "time" in values else None
+    caller = values.get("caller", values.get("sender"))
+    return LogLine(text, plain, columns, start, start > first, caller, time)
 
 
 def _skip_blanks(text: str, start: int) -> int:

@@ -35,6 +35,27 @@ STACK = " ksys_read+0x99/0x150"
         ("[2026-11-28 22:22:59.896] [    0.632863][    C1] ", "C1"),
         ("2022-03-21T20:33:11.1234567Z [    1.707778] ", None),
         ("2026-11-28T03:21:44+0000 host kernel: [    1.707778] ", None),
+        ("[   12.345678 <    0.000012>] ", None),
+        ("[<    0.000012>] ", None),
+        ("[Sat Nov 28 03:21:44 2026 <    0.000012>] ", None),
+        ("[Nov28 03:21] ", None),
+        ("[  +0.000012] ", None),
+        ("[   12.345678,1] ", None),
+        ("<4>Nov 28 03:21:44 host kernel: [   12.345678] ", None),
+        ("<4>1 2026-11-28T03:21:44.123Z host kernel - - - [   12.345678] ", None),
+        ("Sat 2026-11-28 03:21:44 UTC host kernel: ", None),
+        ("1764394107.123456 host kernel: ", None),
+        ("[   12.345678 <    0.000012 >] host kernel: ", None),
+        ("    MESSAGE=", None),
+        ("4,416,12345678,-;", None),
+        ("6.12.0-rc1+,4,416,12345678,-,caller=T77;", "T77"),
+        ("<4>[   12.345678]  [3:   kworker/3:1: 1234] ", None),
+        ("<4>[   12.345678]  (3)[1234:kworker/3:1]", None),
+        ("11-28 03:21:44.123     0     0 W         : ", None),
+        ("11-28 03:21:44.123  root     0     0 W KERNEL  : [   12.345678][    C1] ", "C1"),
+        ("Nov 28 03:21:44 ", None),
+        ("00:00:12 ", None),
+        ("2026-11-28T03:21:44.123456  [   12.345678] ", None),
         ("    [   12.345678][    C1] ", "C1"),
         ("> > [   12.345678][    C1] ", "C1"),
         ("\r[   12.345678] ", None),
@@ -45,6 +66,18 @@ def test_what_is_in_front_of_a_line(prefix, caller):
     (line,) = split_log(f"{prefix}{STACK}\r\n")
     assert (line.message, line.caller, line.is_stamped) == (STACK, caller, bool(prefix))
     assert line.text == f"{prefix}{STACK}\r"
+
+
+@pytest.mark.parametrize("stamp", ["", "2026-11-28 03:21:44.123456 ", "[   12.345678] "])
+@pytest.mark.parametrize("message", ["RIP: 0010:ksys_read", "BUG: KASAN: x", "[<0>] y", "<NMI>"])
+def test_a_message_is_no_stamp(stamp, message):
+    (line,) = split_log(stamp + message)
+    assert line.message == message
+
+
+def test_blanks_of_web_pages():
+    (line,) = split_log(f"[\xa0\xa012.345678]{STACK.replace(' ', chr(0xA0))}\n")
+    assert (line.message, line.time) == (STACK.lstrip(), 12.345678)
 
 
 @pytest.mark.parametrize(
@@ -81,8 +114,9 @@ def test_encodings(pack, encoding):
     assert decode_log("log", pack(text.encode(encoding))) == text
 
 
-def test_a_quoted_line():
-    (line,) = split_log(f"> {STACK}\n")
+@pytest.mark.parametrize("mark", ["> ", "# ", "> > "])
+def test_a_quoted_line(mark):
+    (line,) = split_log(f"{mark}{STACK}\n")
     assert (line.message, line.is_stamped) == (STACK, False)
 
 
