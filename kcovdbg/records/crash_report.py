@@ -82,13 +82,13 @@ _TASK: Final = re.compile(
 )
 # sched_show_task()
 _TASK_STATE: Final = re.compile(
-    r"task:(?P<comm>.{1,15}?) {1,16}state:\w.{0,80}? pid: {0,8}(?P<pid>\d{1,10})"
+    r"\s{0,16}task:(?P<comm>.{1,15}?) {1,16}state:\w.{0,80}? pid: {0,8}(?P<pid>\d{1,10})"
 )
 # mm/kmemleak.c: print_unreferenced()
-_TASK_OF_LEAK: Final = re.compile(r" {2}comm \"(?P<comm>.{1,15})\", pid (?P<pid>\d{1,10})[, (]")
+_TASK_OF_LEAK: Final = re.compile(r"\s{0,16}comm \"(?P<comm>.{1,15})\", pid (?P<pid>\d{1,10})[, (]")
 # __warn() since v6.19
 _TASK_OF_WARNING: Final = re.compile(
-    r"WARNING: .{0,600}CPU#\d{1,6}: (?P<comm>.{1,15})/(?P<pid>\d{1,10})$"
+    r"\s{0,16}WARNING: .{0,600}CPU#\d{1,6}: (?P<comm>.{1,15})/(?P<pid>\d{1,10})$"
 )
 _SYSCALL: Final = re.compile(r"__(?:x64|ia32|arm64|riscv|s390x?|loongarch|se|do)_sys_(?P<name>\w+)")
 _LEAK: Final = re.compile(r"\s{0,8}unreferenced object 0x")

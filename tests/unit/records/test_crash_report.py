@@ -5,7 +5,13 @@ syzkaller.
 
 import pytest
 
-from kcovdbg.records.crash_report import ReportedTask, find_stacks, find_title, summarize_report
+from kcovdbg.records.crash_report import (
+    ReportedTask,
+    find_stacks,
+    find_tasks,
+    find_title,
+    summarize_report,
+)
 from kcovdbg.records.log_text import split_log
 
 TASK = "CPU: 1 UID: 0 PID: 77 Comm: kworker/1:2 Not tainted 6.12.0 #1\n"
@@ -295,6 +301,45 @@ def test_where_slub_says_that_an_object_was_allocated_is_aside():
     summary = summarize_report(text)
     assert summary.origin is not None
     assert summary.origin.function == "made_up"
+
+
+def test_where_page_owner_says_that_a_page_was_allocated_is_aside():
+    """mm/page_owner.c: __dump_page_owner(), in front of the stack of a bad page."""
+    text = (
+        "BUG: Bad page state in process kworker/1:2  pfn:12345\npage_owner tracks the page as "
+        "allocated\npage last allocated via order 0, migratetype Unmovable, gfp_mask "
+        "0xcc0(GFP_KERNEL), pid 1, tgid 1 (swapper/0), ts 1, free_ts 0\n other+0x1/0x2\n"
+        "page last free pid 2 tgid 2 stack trace:\n freeing+0x1/0x2\n"
+        f"{TASK}Call Trace:\n <TASK>\n bad_page+0x1/0x2\n free_unref_page+0x1/0x2\n "
+        "made_up+0x1/0x2\n"
+    )
+    summary = summarize_report(text)
+    assert summary.origin is not None
+    assert summary.origin.function == "made_up"
+
+
+@pytest.mark.parametrize(
+    "check", ["check_bytes_and_report", "check_object", "check_slab", "__slab_err"]
+)
+def test_checks_of_slub_are_passed(check):
+    text = f"{TASK}Call Trace:\n {check}+0x1/0x2\n kfree+0x1/0x2\n made_up+0x1/0x2\n"
+    summary = summarize_report(f"BUG kmalloc-64 (Not tainted): Redzone overwritten\n{text}")
+    assert summary.origin is not None
+    assert summary.origin.function == "made_up"
+
+
+@pytest.mark.parametrize("indent", ["", "    ", "\t"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        '  comm "a b", pid 77, jiffies 4294943298',
+        "task:a b             state:D stack:0     pid:77    tgid:77    ppid:2",
+        "WARNING: made/up.c:7 at made_up+0x1/0x2, CPU#0: a b/77",
+        "CPU: 0 UID: 0 PID: 77 Comm: a b Not tainted 6.12.0 #1",
+    ],
+)
+def test_tasks_of_indented_lines(line, indent):
+    assert find_tasks(indent + line) == [ReportedTask(77, "a b")]
 
 
 def test_inlined_checks_of_copies_are_passed():
