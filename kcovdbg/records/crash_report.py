@@ -90,6 +90,8 @@ _TASK_OF_LEAK: Final = re.compile(r"\s{0,16}comm \"(?P<comm>.{1,15})\", pid (?P<
 _TASK_OF_WARNING: Final = re.compile(
     r"\s{0,16}WARNING: .{0,600}CPU#\d{1,6}: (?P<comm>.{1,15})/(?P<pid>\d{1,10})$"
 )
+# kernel/kcsan/report.c: print_report()
+_ACCESS: Final = re.compile(r".{1,120} bytes by (?:task (?P<pid>\d{1,10})|interrupt) on cpu \d")
 _SYSCALL: Final = re.compile(r"__(?:x64|ia32|arm64|riscv|s390x?|loongarch|se|do)_sys_(?P<name>\w+)")
 _LEAK: Final = re.compile(r"\s{0,8}unreferenced object 0x")
 _MAX_FRAMES: Final = 1000
@@ -141,6 +143,8 @@ class ReportedStack(NamedTuple):
     """Whether another stack is more likely the crash's."""
     caller: str | None = None
     """The thread or CPU that printed it, as in :attr:`.LogLine.caller`."""
+    racing: int | None = None
+    """The thread whose access KCSAN reports by it, 0 for an interrupt; None in other reports."""
 
 
 class ReportSummary(NamedTuple):
@@ -275,10 +279,17 @@ def summarize_report(text: str) -> ReportSummary:
     stacks = find_stacks(lines)
     first = next(_first_tasks(lines), None)
     callers = [line.caller for line in lines if TITLE.match(line.message)]
-    # Where two reports are printed at the same time, the first one's stacks come first.
+    own = None if first is None else first.pid
+    # Where two reports are printed at the same time, the first one's stacks come first. Of two
+    # tasks in a race, the one that reports it is named.
     for stack in sorted(
         stacks,
-        key=lambda stack: (stack.is_doubtful, stack.caller not in callers[:1], stack.start),
+        key=lambda stack: (
+            stack.is_doubtful,
+            stack.caller not in callers[:1],
+            stack.racing not in (None, own),
+            stack.start,
+        ),
     ):
         names = [frame.function for frame in stack.frames]
         origin = find_allocation(names) if stack.is_allocation else find_origin(names)
@@ -355,6 +366,7 @@ class _Section:
     is_harmless: bool = False
     is_doubtful: bool = False
     is_leak: bool = False
+    racing: int | None = None
 
     def list_stacks(self, caller: str | None) -> Iterator[ReportedStack]:
         """Yield the stack, if there is one that matters.
@@ -363,7 +375,13 @@ class _Section:
         """
         if self.start is not None and self.frames and not self.is_harmless:
             yield ReportedStack(
-                self.start, self.frames, self.task, self.is_leak, self.is_doubtful, caller
+                self.start,
+                self.frames,
+                self.task,
+                self.is_leak,
+                self.is_doubtful,
+                caller,
+                self.racing,
             )
 
 
@@ -390,6 +408,9 @@ def _find_own_stacks(lines: Sequence[LogLine], numbers: dict[int, int]) -> Itera
         section.is_harmless |= says_harmless
         section.is_doubtful |= says_doubtful
         section.is_leak |= _LEAK.match(text) is not None
+        access = _ACCESS.match(text)
+        if access is not None:
+            section.racing = int(access["pid"] or 0)
         is_aside = (is_aside and not is_start) or ASIDE.match(text) is not None
         # Some reports, such as KMSAN's, have no line in front of their stack.
         begins = section.start is None and found is None and frames and not is_aside
