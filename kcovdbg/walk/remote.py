@@ -34,6 +34,7 @@ from kcovdbg.walk.layout import Layout
 # The number of buckets if the debug info lacks the symbol's type: DEFINE_HASHTABLE(kcov_remote_map,
 # 4) in every known version.
 _DEFAULT_BUCKETS: Final = 16
+_PAGE_SIZE: Final = 4096
 # A KCOV_REMOTE_ENABLE registers up to 257 handles, which spread over 16 chains.
 MAX_CHAIN: Final = 1 << 16
 """Limit for the entries of a chain; a longer one is damaged."""
@@ -121,7 +122,19 @@ def read_hash(target: Target, name: str, layout: BlockLayout) -> RemoteMap:
         found, of_chain = _follow(f"bucket {bucket}", first, ends, node, read_entry, limit)
         entries += found
         links += of_chain
+    if not links and not target.live and _is_in_empty_page(target, table):
+        raise ReadError("its page has nothing but zeros, as if the dump had left it out", table)
     return RemoteMap(buckets, tuple(entries), tuple(links))
+
+
+def _is_in_empty_page(target: Target, address: int) -> bool:
+    """Return whether a variable is in a page of zeros. Its neighbors are variables of other parts
+    of the kernel.
+    """
+    try:
+        return not any(target.read(address & -_PAGE_SIZE, _PAGE_SIZE))
+    except ReadError:
+        return False
 
 
 # The lists are never trimmed. They have as many areas as sections ever ran at once.

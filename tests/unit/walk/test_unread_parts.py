@@ -120,6 +120,24 @@ def test_every_list_is_swept():
     assert {*list_state_commands()} == {line for line in KEYS if " " not in line}
 
 
+@pytest.mark.parametrize("row", [E3, E9B], ids=lambda row: row.name)
+def test_handles_in_a_page_of_zeros(row, monkeypatch):
+    """A page that a dump left out may read as zeros: a map without handles has neighbors."""
+    kernel = make_kernel(row)
+    page = kernel.target.symbols["kcov_remote_map"].address & -4096
+    read = kernel.target.read
+
+    def read_zeros(address, size):
+        is_inside = page <= address and address + size <= page + 4096
+        return bytes(size) if is_inside else read(address, size)
+
+    monkeypatch.setattr(kernel.target, "read", read_zeros)
+    (row,), status, _ = ask(kernel, "remote")
+    assert status == 2
+    assert is_unread(row)
+    assert "kcov_remote_map" in row["errors"][0]
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_lists(row, sample):
     kernel = make_kernel(row)
