@@ -22,6 +22,8 @@
 #define STEPS 64
 /* Limit for the fields of an abbreviation. */
 #define MAX_FIELDS 256
+/* Tables of abbreviations that are kept, by their offsets: units that dwz writes share few. */
+#define TABLES 61
 
 enum {
 	TAG_array_type = 0x01,
@@ -180,6 +182,10 @@ struct abbreviations {
 	bool is_read;
 	bool has_no_return;
 	bool are_types; /* Attributes of types are read as well. */
+};
+
+struct tables {
+	struct abbreviations items[TABLES];
 };
 
 /* The attributes of an entry that matter here. */
@@ -595,6 +601,20 @@ static void free_abbreviations(struct abbreviations *known)
 {
 	free(known->codes);
 	free(known->fields);
+}
+
+/* Return where the abbreviations of a unit are kept. */
+static struct abbreviations *table_of(struct tables *tables, const struct unit *unit)
+{
+	return &tables->items[unit->abbrev % TABLES];
+}
+
+static void free_tables(struct tables *tables)
+{
+	size_t i;
+
+	for (i = 0; i < TABLES; i++)
+		free_abbreviations(&tables->items[i]);
 }
 
 static void put_value(struct entry *entry, uint16_t attribute, struct value value)
@@ -1034,7 +1054,7 @@ static int read_unit(struct kcovdbg_dwarf *dwarf, struct unit *unit, struct kcov
 struct kcovdbg_dwarf *kcovdbg_dwarf_new(const struct kcovdbg_sections *sections)
 {
 	struct kcovdbg_dwarf *dwarf = calloc(1, sizeof(*dwarf));
-	struct abbreviations known = { 0 };
+	struct tables known = { 0 };
 	size_t unit_room = 0, shown_room = 0, i;
 	struct unit unit;
 	uint64_t offset = 0;
@@ -1055,14 +1075,14 @@ struct kcovdbg_dwarf *kcovdbg_dwarf_new(const struct kcovdbg_sections *sections)
 		goto out_of_memory;
 	for (i = 0; i < dwarf->unit_count; i++) {
 		memset(&dwarf->shown[i], 0, sizeof(*dwarf->shown));
-		if (read_unit(dwarf, &dwarf->units[i], &dwarf->shown[i], &known))
+		if (read_unit(dwarf, &dwarf->units[i], &dwarf->shown[i], table_of(&known, &dwarf->units[i])))
 			goto out_of_memory;
 	}
-	free_abbreviations(&known);
+	free_tables(&known);
 	return dwarf;
 
 out_of_memory:
-	free_abbreviations(&known);
+	free_tables(&known);
 	kcovdbg_dwarf_free(dwarf);
 	return NULL;
 }
@@ -1220,7 +1240,8 @@ struct seen {
 struct reader {
 	const struct kcovdbg_dwarf *dwarf;
 	const struct unit *unit;
-	struct abbreviations known, other;
+	struct tables own, others; /* For units that are read, and for those that their entries refer to. */
+	struct abbreviations *known;
 	struct kcovdbg_locations *locations[OWNERS]; /* NULL for what is not wanted. */
 	const uint64_t *addresses;
 	size_t count;
@@ -1414,7 +1435,7 @@ static int read_functions(struct reader *reader)
 	do {
 		uint32_t parent = depth ? reader->parents[depth - 1] : NONE;
 		uint64_t offset = cursor.at - info;
-		const struct abbreviation *abbreviation = get_abbreviation(&reader->known, &cursor);
+		const struct abbreviation *abbreviation = get_abbreviation(reader->known, &cursor);
 		bool has_code, has_children, may_skip;
 
 		if (!abbreviation) {
@@ -1426,9 +1447,9 @@ static int read_functions(struct reader *reader)
 		}
 		may_skip = !can_have_functions(unit, abbreviation->tag);
 		if (!is_function(abbreviation->tag)) {
-			has_children = skip_entry(reader->dwarf, unit, &reader->known, abbreviation, may_skip, &cursor);
+			has_children = skip_entry(reader->dwarf, unit, reader->known, abbreviation, may_skip, &cursor);
 		} else {
-			if (!get_attributes(&reader->known, abbreviation, &cursor, &entry))
+			if (!get_attributes(reader->known, abbreviation, &cursor, &entry))
 				return 1;
 			entry.offset = offset;
 			/* Those inside other entries, as Rust has them, are left out. */
@@ -1451,7 +1472,7 @@ static int read_functions(struct reader *reader)
 		if (!has_children)
 			continue;
 		if (may_skip) {
-			skip_children(reader->dwarf, unit, &reader->known, &cursor);
+			skip_children(reader->dwarf, unit, reader->known, &cursor);
 			continue;
 		}
 		if (!grow(&reader->parents, &reader->parent_room, depth + 1, sizeof(*reader->parents)))
@@ -1499,7 +1520,7 @@ static bool follow(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, s
 static const char *find_name(struct reader *reader, uint64_t offset)
 {
 	const struct unit *unit = reader->unit;
-	struct abbreviations *known = &reader->known;
+	struct abbreviations *known = reader->known;
 	const char *name = NULL;
 	int i;
 
@@ -1512,7 +1533,7 @@ static const char *find_name(struct reader *reader, uint64_t offset)
 			unit = unit_at(reader->dwarf, offset);
 			if (!unit || !unit->is_known)
 				return name;
-			known = unit == reader->unit ? &reader->known : &reader->other;
+			known = unit == reader->unit ? reader->known : table_of(&reader->others, unit);
 			if (read_abbreviations(reader->dwarf, unit, known))
 				return name;
 		}
@@ -1973,7 +1994,8 @@ static int read_contents(struct reader *reader, uint32_t *chains)
 		memset(reader->deepest, 0xff, reader->count * sizeof(*reader->deepest));
 		memset(reader->rows, 0, reader->count * sizeof(*reader->rows));
 	}
-	status = read_abbreviations(reader->dwarf, reader->unit, &reader->known);
+	reader->known = table_of(&reader->own, reader->unit);
+	status = read_abbreviations(reader->dwarf, reader->unit, reader->known);
 	/* Definitions are in files that the line table has. */
 	if (!status)
 		status = read_lines(reader);
@@ -1991,8 +2013,8 @@ static int read_contents(struct reader *reader, uint32_t *chains)
 
 static void free_reader(struct reader *reader)
 {
-	free_abbreviations(&reader->known);
-	free_abbreviations(&reader->other);
+	free_tables(&reader->own);
+	free_tables(&reader->others);
 	free(reader->deepest);
 	free(reader->rows);
 	free(reader->functions);
