@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
-from itertools import chain, count
+from itertools import chain, count, repeat
 from operator import add, attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -172,25 +172,23 @@ class KernelTable(NamedTuple):
 _CODES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
-def _read_entries(
-    kind: TableKind, table: KernelTable, layout: Structure, order: str
-) -> Iterator[dict[str, int]]:
-    """Iterate over a table's entries, with addresses for places."""
-    names = [member.name for member in layout.members]
-    columns: list[Iterable[int]] = []
+_Entries: TypeAlias = Mapping[str, Sequence[int]]
+"""The entries of a table as columns, by the names of the values."""
+
+
+def _read_entries(kind: TableKind, table: KernelTable, layout: Structure, order: str) -> _Entries:
+    """Return a table's entries, with addresses for places."""
+    entries: dict[str, Sequence[int]] = {}
     for name, offset, size in layout.members:
         is_offset = name in kind.places and size == 4
         code = "i" if is_offset else _CODES[size]
         after = layout.size - offset - size
         rows = struct.iter_unpack(f"{order}{offset}x{code}{after}x", table.data)
-        numbers = chain.from_iterable(rows)
+        numbers: Iterable[int] = chain.from_iterable(rows)
         if is_offset:
-            places = count(table.address + offset, layout.size)
-            columns.append(map(add, numbers, places))
-        else:
-            columns.append(numbers)
-    for values in zip(*columns, strict=False):
-        yield dict(zip(names, values, strict=True))
+            numbers = map(add, numbers, count(table.address + offset, layout.size))
+        entries[name] = list(numbers)
+    return entries
 
 
 CodeTables: TypeAlias = Mapping[str, KernelTable]
@@ -210,6 +208,10 @@ class FactReader:
     ) -> None:
         self._sections = sorted(sections, key=attrgetter("address"))
         self._starts = [section.address for section in self._sections]
+        self._text_bounds: list[int] = []
+        for section in self._sections:
+            if section.is_text:
+                self._text_bounds += (section.address, section.address + len(section.data))
         self._order = order
         self._decode = decode
         ffi, self._lib = load_native()
@@ -220,9 +222,10 @@ class FactReader:
         section = self._sections[index] if index >= 0 else None
         return section if section is not None and section.has(address) else None
 
-    def _is_code(self, at: int) -> bool:
-        section = self._section_at(at)
-        return section is not None and section.is_text
+    def _are_code(self, addresses: Iterable[int]) -> bool:
+        # Between the bounds of a section, the number of bounds before an address is odd.
+        bounds = self._text_bounds
+        return all(bisect_right(bounds, address) & 1 for address in addresses)
 
     def _bytes_at(self, address: int, size: int) -> bytes | None:
         section = self._section_at(address)
@@ -242,38 +245,40 @@ class FactReader:
             at += self._one.length
             yield self._one.flow, (address + at + self._one.displacement) % (1 << 64)
 
-    def _is_bug(self, at: int, file: int | None = None, line: int = 1, **_: int) -> bool:
-        if not self._is_code(at) or not line:
+    def _are_bugs(self, entries: _Entries) -> bool:
+        if not self._are_code(entries["at"]) or not all(entries.get("line", ())):
             return False
-        if file is None:
-            return True
-        section = self._section_at(file)
-        return section is not None and not section.is_text
+        files = map(self._section_at, set(entries.get("file", ())))
+        return all(section is not None and not section.is_text for section in files)
 
-    def _is_alternative(self, at: int, by: int, length: int, new: int) -> bool:
-        # The place of an empty replacement may be the end of a section.
-        is_known = not new or self._section_at(by) is not None
-        return self._is_code(at) and 0 < length < 0xFF and new <= length and is_known
+    def _are_alternatives(self, entries: _Entries) -> bool:
+        columns = (entries[name] for name in ("by", "length", "new"))
+        for by, length, new in zip(*columns, strict=True):
+            # The place of an empty replacement may be the end of a section.
+            is_known = not new or self._section_at(by) is not None
+            if not (0 < length < 0xFF and new <= length and is_known):
+                return False
+        return self._are_code(entries["at"])
 
-    def _leads_to_code(self, at: int, to: int) -> bool:
-        return self._is_code(at) and self._is_code(to)
+    def _lead_to_code(self, entries: _Entries) -> bool:
+        return self._are_code(chain(entries["at"], entries["to"]))
 
     def _find_entries(
-        self, tables: CodeTables, kind: TableKind, is_right: Callable[..., bool]
-    ) -> list[dict[str, int]]:
+        self, tables: CodeTables, kind: TableKind, are_right: Callable[[_Entries], bool]
+    ) -> _Entries:
         """Return the entries of a table by the first layout that fits.
 
-        :param is_right: returns whether an entry makes sense, by its members.
+        :param are_right: returns whether entries make sense.
         :raises CapabilityError: when no layout fits.
         """
         table = tables.get(kind.name)
         if table is None or not table.data:
-            return []
+            return dict.fromkeys(kind.members, ())
         layouts = kind.known if table.layout is None else (table.layout,)
         for layout in layouts:
             if len(table.data) % layout.size == 0:
-                entries = list(_read_entries(kind, table, layout, self._order))
-                if all(is_right(**entry) for entry in entries):
+                entries = _read_entries(kind, table, layout, self._order)
+                if are_right(entries):
                     return entries
         raise CapabilityError(f"the entries of {kind.name} have an unknown layout")
 
@@ -286,28 +291,32 @@ class FactReader:
 
     def _list_facts(self, tables: CodeTables) -> Iterator[Fact]:
         for table, leads in ((EXCEPTIONS, FactKind.EXCEPTION), (KEYS, FactKind.EDGE)):
-            for entry in self._find_entries(tables, table, self._leads_to_code):
-                yield Fact(entry["at"], entry["to"], leads)
+            entries = self._find_entries(tables, table, self._lead_to_code)
+            yield from map(Fact, entries["at"], entries["to"], repeat(leads))
         # Without facts about a trap, its block is an exit that the next instruction may follow.
         with suppress(CapabilityError):
-            for entry in self._find_entries(tables, BUGS, self._is_bug):
-                kind = FactKind.BUG
-                if entry["flags"] & _BUG_FLAG_WARNING:
-                    kind = FactKind.WARNING
-                yield Fact(entry["at"], 0, kind)
+            entries = self._find_entries(tables, BUGS, self._are_bugs)
+            for at, flags in zip(entries["at"], entries["flags"], strict=True):
+                kind = FactKind.WARNING if flags & _BUG_FLAG_WARNING else FactKind.BUG
+                yield Fact(at, 0, kind)
         # The trap is in front of the call that it checks. If the kernel dies of the trap, the call
         # is not executed, but other code of its line is.
-        for entry in self._find_entries(tables, CHECKS, self._is_code):
-            yield Fact(entry["at"], 0, FactKind.WARNING)
-        alternatives = self._find_entries(tables, ALTERNATIVES, self._is_alternative)
-        yield from self._read_alternatives(alternatives)
+        traps = self._find_entries(tables, CHECKS, lambda entries: self._are_code(entries["at"]))
+        for at in traps["at"]:
+            yield Fact(at, 0, FactKind.WARNING)
+        yield from self._read_alternatives(
+            self._find_entries(tables, ALTERNATIVES, self._are_alternatives)
+        )
 
-    def _read_alternatives(self, entries: Sequence[dict[str, int]]) -> Iterator[Fact]:
+    def _read_alternatives(self, entries: _Entries) -> Iterator[Fact]:
         """Yield the ranges that are replaced, of which overlapping ones are joined; and the targets
         of branches in replacements.
         """
         _, lib = load_native()
-        ranges = sorted((entry["at"], entry["at"] + entry["length"]) for entry in entries)
+        starts, replacements, lengths, sizes = (
+            entries[name] for name in ("at", "by", "length", "new")
+        )
+        ranges = sorted(zip(starts, map(add, starts, lengths), strict=True))
         joined: list[list[int]] = []
         for start, end in ranges:
             if joined and start < joined[-1][1]:
@@ -321,9 +330,9 @@ class FactReader:
             lib.KCOVDBG_FLOW_INDIRECT_JUMP,
             lib.KCOVDBG_FLOW_MAY_LEAVE,
         )
-        for entry in entries:
-            for flow, target in self._instructions(entry["by"], entry["new"]):
+        for at, by, size in zip(starts, replacements, sizes, strict=True):
+            for flow, target in self._instructions(by, size):
                 if flow in (lib.KCOVDBG_FLOW_JUMP, lib.KCOVDBG_FLOW_BRANCH):
-                    yield Fact(entry["at"], target, FactKind.LEADS)
+                    yield Fact(at, target, FactKind.LEADS)
                 elif flow in leaving:
-                    yield Fact(entry["at"], 0, FactKind.LEADS)
+                    yield Fact(at, 0, FactKind.LEADS)
