@@ -7,9 +7,10 @@ import posixpath
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kcovdbg.abi.record import Record
+if TYPE_CHECKING:
+    from kcovdbg.abi.record import Record
 
 
 class Frame(NamedTuple):

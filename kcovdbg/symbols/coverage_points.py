@@ -20,15 +20,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kcovdbg.abi.record import Codec
 from kcovdbg.elf.file import ElfFile, read_relocations
 from kcovdbg.elf.symbol_table import SymbolTable
 from kcovdbg.model.location import LoadedModule
 from kcovdbg.symbols.arch import ARCHITECTURES, THUNKS, BranchKind
 from kcovdbg.symbols.branches import BranchColumns, BranchSearch, find_branches, search_branches
 from kcovdbg.symbols.table_rows import merge_kinds, subtract
+
+if TYPE_CHECKING:
+    from kcovdbg.abi.record import Codec
 
 _TRACE_PC: Final = "__sanitizer_cov_trace_pc"
 # Other callbacks by name: comparisons, and clang's guards, entries and exits of functions.

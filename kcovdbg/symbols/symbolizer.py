@@ -21,10 +21,10 @@ from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols.awaited_table import AwaitedTable
 from kcovdbg.symbols.coverage_points import Functions, PointKind
 from kcovdbg.symbols.location_table import LocationTable, TextRange
-from kcovdbg.target.target import SourceLines
 
 if TYPE_CHECKING:
     from kcovdbg.symbols.dwarf_reader import DwarfReader
+    from kcovdbg.target.target import SourceLines
 
 
 @contextmanager
