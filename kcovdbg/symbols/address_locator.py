@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
 from typing import Final, NamedTuple
 
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, demangle, strip_clone_suffix
@@ -125,14 +124,14 @@ def join_spellings(locations: LocationArrays) -> LocationArrays:
     "../include", is ./include/a.h in most units.
     """
     strings = locations.strings()
-    numbers = dict(zip(strings, count(1)))
     # The number that replaces each number of a string; 0 is no string.
-    dotted = array("I", range(len(strings) + 1))
-    for text, number in numbers.items():
-        if text.startswith("./"):
-            dotted[numbers.get(text[2:], number)] = number
+    numbers = array("I", range(len(strings) + 1))
+    dotted = {text[2:]: number for number, text in enumerate(strings, 1) if text[:2] == "./"}
+    for number, text in enumerate(strings, 1):
+        if text in dotted:
+            numbers[dotted[text]] = number
     frames = locations.frames[:]
-    frames[1::4] = gather(frames[1::4], dotted, 0)
+    frames[1::4] = gather(frames[1::4], numbers, 0)
     return locations._replace(frames=frames)
 
 

@@ -57,7 +57,6 @@ FORMAT: Final = 16
 NO_POINTS_HINT: Final = "build the kernel with CONFIG_KCOV"
 
 _MAGIC: Final = b"KCOVSYM\0"
-_MAX_COLUMN: Final = 0xFFFF
 MAX_SIZE: Final = 1 << 30
 """Limit for the bytes of a table; a table of a million points has 60 MiB."""
 # Bytes that a short string takes in a list.
@@ -478,14 +477,13 @@ class LocationTable:
 
 def _narrow(columns: array[int]) -> array[int]:
     """Return columns of frames as 16-bit numbers; a larger one becomes 0, which is unknown."""
-    try:
-        return array("H", columns)
-    except OverflowError:
-        known = array("I", columns)
-        for index, column in enumerate(columns):
-            if column > _MAX_COLUMN:
-                known[index] = 0
-        return array("H", known)
+    halves = array("H", columns.tobytes())
+    first, second = halves[0::2], halves[1::2]
+    low, high = (second, first) if sys.byteorder == "big" else (first, second)
+    if high.tobytes().strip(b"\0"):
+        for index in compress(count(), high):
+            low[index] = 0
+    return low
 
 
 def _number_known(strings: Locations, texts: Sequence[str | None]) -> array[int]:
