@@ -1198,7 +1198,7 @@ size_t kcovdbg_dwarf_ranges(const struct kcovdbg_dwarf *dwarf, size_t unit, uint
 
 /* A function, or an inlined function, that some address is in. */
 struct function {
-	uint64_t offset;
+	uint64_t named; /* The entry that has its name, or leads to it. */
 	uint32_t parent;
 	uint32_t call_file, call_line, call_column;
 	uint32_t name; /* NONE until it is looked up. */
@@ -1267,7 +1267,15 @@ struct reader {
 	bool is_full;			 /* Out of memory. */
 };
 
-static uint32_t file_string(struct reader *reader, uint32_t index, enum owner owner);
+static uint32_t add_file_string(struct reader *reader, uint32_t index, enum owner owner);
+
+/* Return the string of a file's path, 0 for none, NONE when out of memory. */
+static inline uint32_t file_string(struct reader *reader, uint32_t index, enum owner owner)
+{
+	if (index < reader->file_count && reader->files[index].strings[owner] != NONE)
+		return reader->files[index].strings[owner];
+	return add_file_string(reader, index, owner);
+}
 
 /* Keep a range of a function where it was inlined. */
 static bool keep_call(struct reader *reader, const struct function *function, uint64_t low, uint64_t high)
@@ -1352,6 +1360,33 @@ static bool can_have_functions(const struct unit *unit, uint16_t tag)
 	}
 }
 
+/* Put where a reference of an entry leads to; false where that is unknown. */
+static bool follow(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, struct value reference, uint64_t *offset)
+{
+	uint64_t shared = dwarf->sections.shared_info;
+
+	if (reference.form == FORM_ref_addr)
+		*offset = unit->is_shared ? in_shared(reference.number, shared) : reference.number;
+	else if (reference.form == FORM_GNU_ref_alt || reference.form == FORM_ref_sup4 || reference.form == FORM_ref_sup8)
+		*offset = in_shared(reference.number, shared);
+	else if (reference.form >= FORM_ref1 && reference.form <= FORM_ref_udata)
+		*offset = unit->offset + reference.number;
+	else
+		return false;
+	return true;
+}
+
+/* Return the entry that has the name of a function, or leads to it: most are instances of another entry. */
+static uint64_t find_named(const struct reader *reader, const struct entry *entry)
+{
+	struct value origin = entry->origin.form ? entry->origin : entry->specification;
+	uint64_t offset;
+
+	if (entry->name.form || entry->linkage_name.form || !follow(reader->dwarf, reader->unit, origin, &offset))
+		return entry->offset;
+	return offset;
+}
+
 /* Add a function that may hold addresses; is_hit tells whether it does. 0, -1 when out of memory, 1 for damage. */
 static int add_function(struct reader *reader, const struct entry *entry, uint32_t parent)
 {
@@ -1363,7 +1398,7 @@ static int add_function(struct reader *reader, const struct entry *entry, uint32
 	reader->is_hit = false;
 	function = &reader->functions[reader->current];
 	*function = (struct function){
-		.offset = entry->offset,
+		.named = find_named(reader, entry),
 		.parent = parent,
 		.call_file = clamp(entry->call_file),
 		.call_line = clamp(entry->call_line),
@@ -1495,22 +1530,6 @@ static const struct unit *unit_at(const struct kcovdbg_dwarf *dwarf, uint64_t of
 			high = middle;
 	}
 	return low && offset < dwarf->units[low - 1].end ? &dwarf->units[low - 1] : NULL;
-}
-
-/* Put where a reference of an entry leads to; false where that is unknown. */
-static bool follow(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, struct value reference, uint64_t *offset)
-{
-	uint64_t shared = dwarf->sections.shared_info;
-
-	if (reference.form == FORM_ref_addr)
-		*offset = unit->is_shared ? in_shared(reference.number, shared) : reference.number;
-	else if (reference.form == FORM_GNU_ref_alt || reference.form == FORM_ref_sup4 || reference.form == FORM_ref_sup8)
-		*offset = in_shared(reference.number, shared);
-	else if (reference.form >= FORM_ref1 && reference.form <= FORM_ref_udata)
-		*offset = unit->offset + reference.number;
-	else
-		return false;
-	return true;
 }
 
 /*
@@ -1662,6 +1681,18 @@ struct line_state {
 	uint64_t row_address;
 };
 
+static bool grow_rows(struct kcovdbg_found_rows *kept)
+{
+	size_t rooms[] = { kept->room, kept->room, kept->room };
+	bool has_room = grow(&kept->addresses, &rooms[0], kept->count + 1, sizeof(*kept->addresses)) &&
+			grow(&kept->files, &rooms[1], kept->count + 1, sizeof(*kept->files)) &&
+			grow(&kept->lines, &rooms[2], kept->count + 1, sizeof(*kept->lines));
+
+	if (has_room)
+		kept->room = rooms[0];
+	return has_room;
+}
+
 static bool keep_row(struct reader *reader, const struct line_state *state, bool is_end)
 {
 	struct kcovdbg_found_rows *kept = reader->kept;
@@ -1676,9 +1707,7 @@ static bool keep_row(struct reader *reader, const struct line_state *state, bool
 	/* A fifth of the rows of gcc differs from the row before in the column alone. */
 	if (kept->count && kept->addresses[last] == state->address && kept->files[last] == file && kept->lines[last] == line)
 		return true;
-	if (!grow(&kept->addresses, &kept->room[0], kept->count + 1, sizeof(*kept->addresses)) ||
-	    !grow(&kept->files, &kept->room[1], kept->count + 1, sizeof(*kept->files)) ||
-	    !grow(&kept->lines, &kept->room[2], kept->count + 1, sizeof(*kept->lines)))
+	if (kept->count == kept->room && !grow_rows(kept))
 		return false;
 	kept->addresses[kept->count] = state->address;
 	kept->files[kept->count] = file;
@@ -1899,8 +1928,8 @@ static uint32_t path_string(struct reader *reader, const struct file *file, enum
 	return kcovdbg_locations_string(reader->locations[owner], reader->path, size);
 }
 
-/* Return the string of a file's path, 0 for none, NONE when out of memory. */
-static uint32_t file_string(struct reader *reader, uint32_t index, enum owner owner)
+/* The same for a file whose string was not looked up yet. */
+static uint32_t add_file_string(struct reader *reader, uint32_t index, enum owner owner)
 {
 	struct file *file;
 	uintptr_t place;
@@ -1909,8 +1938,6 @@ static uint32_t file_string(struct reader *reader, uint32_t index, enum owner ow
 	if (index >= reader->file_count || !reader->files[index].name)
 		return 0;
 	file = &reader->files[index];
-	if (file->strings[owner] != NONE)
-		return file->strings[owner];
 	place = (uintptr_t)file->name ^ (uintptr_t)file->directory << 3;
 	slot = place % SEEN_PATHS;
 	if (reader->seen->paths[owner][slot].name != file->name ||
@@ -1932,7 +1959,7 @@ static uint32_t name_string(struct reader *reader, struct function *function)
 	const char *name;
 
 	if (function->name == NONE) {
-		name = find_name(reader, function->offset);
+		name = find_name(reader, function->named);
 		function->name = kcovdbg_locations_string(reader->locations[OF_ADDRESSES], name, name ? strlen(name) : 0);
 	}
 	return function->name;

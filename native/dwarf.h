@@ -54,7 +54,7 @@ struct kcovdbg_found_rows {
 	uint64_t *addresses;
 	uint32_t *files; /* Strings of row_files, 0 for none. */
 	uint32_t *lines; /* With KCOVDBG_ROW_STATEMENT where a statement begins. */
-	size_t count, room[3];
+	size_t count, room;
 	struct kcovdbg_inlined *inlined; /* With files as rows have them. */
 	size_t inlined_count, inlined_room;
 };

@@ -62,7 +62,7 @@ static void put_slot(struct slot *slots, size_t mask, struct slot item)
 	slots[slot] = item;
 }
 
-static bool grow_table(struct table *table)
+static __attribute__((noinline)) bool grow_table(struct table *table)
 {
 	size_t count = table->slots ? table->mask + 1 : 0, grown_count = count ? 2 * count : 256, i;
 	struct slot *grown = malloc(grown_count * sizeof(*grown));
@@ -93,7 +93,7 @@ static void add_hash(struct table *table, uint32_t hash, uint32_t id)
 }
 
 /* Make room for one more item. */
-static bool is_ready(struct kcovdbg_locations *locations, struct table *table)
+static inline bool is_ready(struct kcovdbg_locations *locations, struct table *table)
 {
 	if (locations->probes > MIN_PROBES + MAX_PROBES * locations->lookups++ || table->count >= MAX_IDS)
 		return false;
