@@ -1532,10 +1532,14 @@ static bool find_calls(struct builder *builder, uint64_t start, uint64_t end)
 	size_t count = builder->rows->inlined_count, nested = 0, i;
 	uint32_t outer;
 
-	if (!find_begun(builder, start, end))
-		return false;
 	builder->inlined = find_near(inlined, count, sizeof(*inlined), builder->inlined, start);
 	outer = builder->inlined ? builder->inlined - 1 : UINT32_MAX;
+	for (; outer != UINT32_MAX && nested < MOST_NESTED && inlined[outer].end <= start; nested++)
+		outer = inlined[outer].outer;
+	if (outer == UINT32_MAX && (builder->inlined == count || inlined[builder->inlined].start >= end))
+		return true;
+	if (!find_begun(builder, start, end))
+		return false;
 	for (; outer != UINT32_MAX && nested < MOST_NESTED; outer = inlined[outer].outer, nested++)
 		if (inlined[outer].end > start && !add_call(builder, &inlined[outer], start))
 			return false;
