@@ -758,8 +758,8 @@ static bool skip_to_sibling(const struct kcovdbg_dwarf *dwarf, const struct unit
 
 /* Skip an entry behind its abbreviation, with its children if they are not wanted and it says where they end. Return whether children
    follow. */
-static bool skip_entry(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, const struct abbreviations *known,
-		       const struct abbreviation *abbreviation, bool with_children, struct cursor *cursor)
+static inline bool skip_entry(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, const struct abbreviations *known,
+			      const struct abbreviation *abbreviation, bool with_children, struct cursor *cursor)
 {
 	const struct field *field = known->fields + abbreviation->first, *end = field + abbreviation->count;
 
@@ -1752,6 +1752,7 @@ static int read_lines(struct reader *reader)
 	struct line_state state = { 0 };
 	struct cursor cursor;
 	uint64_t length, version, size, address_size = unit->address_size;
+	size_t most_steps;
 	unsigned int min_length, line_range, opcode_base;
 	int line_base, status;
 
@@ -1799,7 +1800,8 @@ static int read_lines(struct reader *reader)
 
 	cursor.at = program;
 	start_sequence(&state);
-	while (cursor.at < cursor.end && !cursor.is_bad && !reader->is_full && state.steps <= MAX_READINGS * reader->count) {
+	most_steps = MAX_READINGS * reader->count;
+	while (cursor.at < cursor.end && !cursor.is_bad && !reader->is_full && state.steps <= most_steps) {
 		unsigned int opcode = *cursor.at++;
 		unsigned int i;
 
