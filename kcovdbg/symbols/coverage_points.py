@@ -381,12 +381,8 @@ def _match_jumps(calls: BranchColumns, tail_calls: _TailCalls) -> Mapping[int, t
     :param calls: the calls of functions that end in jumps.
     """
     targets = {*calls.target} & tail_calls.functions
-    jumps = {target: tail_calls.find_jumps(target) for target in targets}
-    known = {}
-    for back, target in zip(*calls, strict=True):
-        if jumps.get(target):
-            known[back] = jumps[target]
-    return known
+    jumps = {target: found for target in targets if (found := tail_calls.find_jumps(target))}
+    return {back: jumps[target] for back, target in zip(*calls, strict=True) if target in jumps}
 
 
 def find_file_points(elf: ElfFile) -> Mapping[str, Mapping[int, PointKind]]:

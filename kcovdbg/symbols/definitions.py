@@ -11,7 +11,8 @@ from itertools import count
 from posixpath import normpath
 from typing import Final, NamedTuple
 
-from kcovdbg.symbols.table_rows import Locations, sort_rows
+from kcovdbg.compiled_module import zeros
+from kcovdbg.symbols.table_rows import Locations, gather, sort_rows
 
 # Function, file, line, column.
 _FRAME_ITEMS: Final = 4
@@ -60,6 +61,8 @@ def list_definitions(parts: Iterable[Locations]) -> DefinitionColumns:
         strings[number - 1] = path
     ascending = sorted(set(paths.values()))
     indexes = dict(zip(ascending, count()))
-    index_of = {number: indexes[path] for number, path in paths.items()}
-    of_file = array("I", map(index_of.__getitem__, files))
+    index_of = zeros("I", len(strings) + 1)
+    for number, path in paths.items():
+        index_of[number] = indexes[path]
+    of_file = gather(files, index_of, 0)
     return DefinitionColumns(ascending, strings, *sort_rows(of_file, lines, names))
