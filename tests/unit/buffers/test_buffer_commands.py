@@ -387,6 +387,21 @@ def test_sym(ask, workspace):
     assert row["errors"] == ["start of fn_1(), which is not a return address"]
 
 
+def test_sym_of_what_is_no_code(ask, workspace):
+    """The status is that of all words; each has a row nevertheless."""
+    outside = f"{BASE + 0x1000000:#x}"
+    for words in ([outside], ["no_such"], [outside, "no_such"]):
+        line = f"sym {' '.join(words)}"
+        rows = ask(f"{line} --json", status=1)
+        assert [row["input"] for row in rows] == words
+        assert all(row["symbol"] is None and row["errors"] for row in rows)
+        with pytest.raises(KcovdbgError, match=words[0]) as caught:
+            run_line(workspace, line)
+        assert caught.value.status == 1
+    shown = "\n".join(ask(f"sym {outside} {pc(1, 2):x}"))
+    assert "1 of 2" in shown
+
+
 def test_source_without_points(trace, ask, tmp_path, workspace):
     set_options(workspace.inputs.kernel, source_folders=(str(tmp_path),))
     (tmp_path / "dir").mkdir()

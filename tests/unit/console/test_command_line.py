@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 import shlex
+import subprocess
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcovdbg.console.command_line import Redirection, parse_line, split_commands
+from kcovdbg.console.command_line import Redirection, find_outputs, parse_line, split_commands
 from kcovdbg.errors import LineError
 
 
@@ -142,3 +143,33 @@ def test_any_line_is_read_or_refused(source):
     except LineError as error:
         columns = [error.column]
     assert all(0 <= column <= len(source) for column in columns)
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        "sort",
+        "sort > a",
+        "sort>a",
+        "sort >> a | cat 2>b",
+        "(sort; cat)>a",
+        "sort > 'a b' && true > \"c\"",
+        "sort >| a",
+        "sort 2>&1 >a",
+        "sort < in > a",
+    ],
+)
+def test_outputs_of_a_pipeline(pipeline, tmp_path):
+    """They include the files that sh makes."""
+    (tmp_path / "in").touch()
+    subprocess.run(["sh", "-c", pipeline], cwd=tmp_path, input=b"", check=False)
+    made = {path.name for path in tmp_path.iterdir()} - {"in"}
+    assert made <= set(find_outputs(pipeline))
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    ["sort", "awk '$1 > t'", 'grep "> t"', "sort < t", "sort -o t", "cat\\>t", "sort > 'a"],
+)
+def test_pipelines_without_outputs(pipeline):
+    assert find_outputs(pipeline) == []

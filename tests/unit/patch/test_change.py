@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.patch.change import decode_diff, read_diff
+from kcovdbg.patch.change import decode_diff, find_one_sided, read_diff
 
 MAIL = """From 0123456789abcdef0123456789abcdef01234567 Mon Sep 17 00:00:00 2001
 From: A <a@example.org>
@@ -346,3 +346,45 @@ def test_damage_is_an_answer_or_an_error(noise, at):
             assert one.added_lines
     except KcovdbgError:
         pass
+
+
+def test_files_that_one_tree_lacks(tmp_path):
+    """diff names them without their lines; with -N, it has the lines."""
+    for path, text in {
+        "old/fs/a.c": "one\n",
+        "new/fs/a.c": "two\n",
+        "new/fs/added.c": "added\n",
+        "new/fs/a.o": "object\n",
+        "new/net/core/x.c": "added\n",
+        "old/fs/gone.h": "gone\n",
+    }.items():
+        place = tmp_path / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+
+    def diff(options):
+        command = ["diff", options, "old", "new"]
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=False, env={"LC_ALL": "C"}
+        ).stdout
+
+    text = diff("-ur")
+    assert added(text) == [("fs/a.c", 1, "two")]
+    assert set(find_one_sided(text)) == {"new/fs/added.c", "old/fs/gone.h", "new/net"}
+    complete = diff("-urN")
+    assert find_one_sided(complete) == []
+    assert {file for file, _, _ in added(complete)} >= {"fs/added.c", "net/core/x.c"}
+    # The lines of no file are known.
+    (tmp_path / "new/fs/a.c").write_text("one\n")
+    with pytest.raises(KcovdbgError) as caught:
+        read_diff(diff("-ur"), "a diff")
+    assert "-urN" in caught.value.hint
+
+
+@pytest.mark.parametrize("start", ["", "+", "-"])
+def test_an_error_names_the_line_that_mail_wrapped(start):
+    wrapped = MAIL.replace("+new", f"+a_function(argument,\n{start}further)")
+    with pytest.raises(KcovdbgError) as caught:
+        read_diff(wrapped, "a diff")
+    assert start or "'further)'" in str(caught.value)
+    assert "lore.kernel.org" in caught.value.hint

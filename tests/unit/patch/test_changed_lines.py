@@ -263,3 +263,24 @@ def test_assembly_outside_of_functions_may_have_code():
     )
     found = judge_change(placed, {"a.S": {}})
     assert [row.state.value for row in found.rows] == ["unknown"] + ["no-code"] * 4
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason"),
+    [
+        ((" ", "    first(one, two);", "    second();", "}"), "blanks"),
+        ((" ", "\xa0 \xa0 first(one, two);", "\tsecond();", "}"), "blanks"),
+        ((" ", "\tfirst(one,", "two);", "\tsecond();", "}"), "wrapped"),
+        ((" ", "\tfirst(one,", "two) + 1;", "\tsecond();", "}"), "text"),
+    ],
+)
+def test_what_mail_does_to_lines(texts, reason):
+    source = SourceText("a.c", ("", "\tfirst(one, two);", "\tsecond();", "}", "other", "}"))
+    lines = [
+        TargetLine(number, text, "first" in text or "second" in text)
+        for number, text in enumerate(texts, 1)
+    ]
+    change = FileChange("a.c", [lines], is_inside=True)
+    placed = place_change(change, BuiltFiles(["a.c"]), lambda _: source)
+    rows = judge_change(placed, {"a.c": {}}).rows
+    assert {(row.state, row.reason) for row in rows} == {(ChangeState.UNKNOWN, reason)}

@@ -363,3 +363,22 @@ def test_hostile_text_is_escaped(built, capsys):
     main(["-s", str(built.image), "--source-dir", str(built.folder), "patch", diff, trace])
     captured = capsys.readouterr()
     assert "\x1b" not in captured.out + captured.err
+
+
+def test_blanks_that_mail_changed_are_a_reason(built):
+    text = diff_of("src/second.c", SECOND)
+    trace = built.trace("second.txt", "second")
+    _, expected, _ = built.ask(built.diff(text), trace)
+    damaged = text.replace("    ", "\t")
+    _, rows, _ = built.ask(built.diff(damaged), trace)
+    reasons = {row["line"]: row["reason"] for row in rows}
+    assert {row["line"] for row in expected} == reasons.keys()
+    changed = {row["line"] for row in expected if row["text"].startswith("    ")}
+    assert {reasons[line] for line in changed} == {"blanks"}
+
+
+def test_a_file_without_lines_is_named(built):
+    text = diff_of("src/second.c", SECOND) + "Only in new/src: third.c\n"
+    _, rows, said = built.ask(built.diff(text), built.trace("second.txt", "second"))
+    assert {row["file"] for row in rows} == {"src/second.c"}
+    assert "new/src/third.c" in said

@@ -393,3 +393,14 @@ def test_formats_that_list_points_have_no_order(tmp_path):
         json.dumps([{"index": at, "pc": hex(pc)} for at, pc in enumerate(shuffled)])
     )
     assert read_trace(tmp_path / "b.json", KERNEL).order.is_known is True
+
+
+def test_a_kernel_without_known_points_is_not_said_to_fit(tmp_path):
+    """Such as an image without its code; its symbols give names to most PCs of any other kernel."""
+    path = write(tmp_path, range(BASE, BASE + 64))
+    for options in (ReadingOptions(), ReadingOptions(pc="raw")):
+        unknown = read_trace(path, TraceKernel("aa", 0, "x86_64", lambda: None), options)
+        assert any("of this kernel is unknown" in remark for remark in unknown.remarks)
+        assert unknown.fit is None
+        unnamed = read_trace(path, NO_KERNEL, options)
+        assert len(unnamed.remarks) < len(unknown.remarks)

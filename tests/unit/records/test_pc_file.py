@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Lists of PCs in every format that tools write, and files that are none."""
 
+import bz2
 import gzip
 import json
 import lzma
@@ -10,6 +11,7 @@ import struct
 import pytest
 
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.input_file import unpack_data
 from kcovdbg.model.location import Location
 from kcovdbg.records.pc_file import NotATraceError, read_pc_file
 from kcovdbg.records.pc_list import TraceKernel
@@ -125,7 +127,16 @@ def compress_zstd(data):
     return zstandard.ZstdCompressor().compress(data)
 
 
-PACKINGS = {"gzip": gzip.compress, "xz": lzma.compress, "zstd": compress_zstd}
+def compress_lzma(data):
+    return lzma.compress(data, lzma.FORMAT_ALONE)
+
+
+PACKINGS = {
+    "gzip": gzip.compress,
+    "xz": lzma.compress,
+    "lzma": compress_lzma,
+    "zstd": compress_zstd,
+}
 
 
 @pytest.mark.parametrize("program", PACKINGS)
@@ -142,6 +153,37 @@ def test_compressed(tmp_path, program):
     assert list(read_trace(path).words) == PCS
     with pytest.raises(KcovdbgError, match=program):
         read(pack(HEX.encode())[:-9])
+
+
+@pytest.mark.parametrize("preset", range(10))
+def test_each_dictionary_of_lzma(preset):
+    packed = lzma.compress(HEX.encode(), lzma.FORMAT_ALONE, preset=preset)
+    assert list(read(packed).words) == PCS
+
+
+def test_a_buffer_is_not_taken_for_lzma(tmp_path):
+    """Its count is the first byte of lzma's parameters."""
+    path = tmp_path / "a.kcov"
+    path.write_bytes(struct.pack("<94Q", 93, *range(PCS[0], PCS[0] + 93)))
+    assert read_trace(path).count == 93
+
+
+@pytest.mark.parametrize(
+    ("data", "program"),
+    [
+        (bz2.compress(b"x"), "bzip2"),
+        (b"\x1f\x9d\x90\x30\x60\x10", "gzip"),
+        (b"\x04\x22\x4d\x18\x64\x40\xa7", "lz4"),
+        (b"7z\xbc\xaf\x27\x1c\0\4", "7z"),
+    ],
+)
+def test_what_decompresses_other_formats_is_named(data, program):
+    with pytest.raises(NotATraceError) as caught:
+        read(data)
+    assert program in caught.value.hint
+    with pytest.raises(KcovdbgError) as caught:
+        unpack_data("a log", data)
+    assert program in caught.value.hint
 
 
 EMPTY = [
