@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
+from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.abi.generations import AREA, REMOTE, Feature
 from kcovdbg.abi.handle import find_bucket
 from kcovdbg.errors import MissingError, MissingTypeError, PointerError, ReadError
@@ -34,7 +35,6 @@ from kcovdbg.walk.layout import Layout
 # The number of buckets if the debug info lacks the symbol's type: DEFINE_HASHTABLE(kcov_remote_map,
 # 4) in every known version.
 _DEFAULT_BUCKETS: Final = 16
-_PAGE_SIZE: Final = 4096
 # A KCOV_REMOTE_ENABLE registers up to 257 handles, which spread over 16 chains.
 MAX_CHAIN: Final = 1 << 16
 """Limit for the entries of a chain; a longer one is damaged."""
@@ -132,7 +132,7 @@ def _is_in_empty_page(target: Target, address: int) -> bool:
     of the kernel.
     """
     try:
-        return not any(target.read(address & -_PAGE_SIZE, _PAGE_SIZE))
+        return not any(target.read(address & -PAGE_SIZE, PAGE_SIZE))
     except ReadError:
         return False
 
