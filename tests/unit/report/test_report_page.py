@@ -481,8 +481,9 @@ def test_standard_output_is_the_same_page(workspace, streams, trace, tmp_path):
 
 
 def test_what_it_needs(workspace, trace, tmp_path):
-    with pytest.raises(UsageError, match="-o FILE"):
+    with pytest.raises(UsageError, match="-o") as caught:
         run_line(workspace, f"report {trace('a', WORDS)}")
+    assert "-o FILE" in caught.value.hint
     with pytest.raises(UsageError, match="two buffers"):
         run_line(
             workspace,

@@ -13,7 +13,7 @@ from kcovdbg.elf.header import (
     make_note,
     parse_vmcoreinfo,
 )
-from kcovdbg.errors import TargetError
+from kcovdbg.errors import KcovdbgError
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target import slice_file as slices
 from kcovdbg.target.slice_file import PageRun
@@ -104,7 +104,7 @@ def test_compressed_by_its_name(tmp_path):
 
 
 def test_unwritable(tmp_path):
-    with pytest.raises(TargetError, match=r"a\.slice.*: No such file or directory"):
+    with pytest.raises(KcovdbgError, match=r"a\.slice.*: No such file or directory"):
         slices.write_slice(tmp_path / "none" / "a.slice", [b""])
 
 
