@@ -100,7 +100,7 @@ def _doubts(context: Context, row: WrittenLocation) -> Iterator[str]:
         yield f"start of {start}(), which is not a return address"
     elif offset and not row.location.frames and context.names[pc_of(row.pc, offset)].frames:
         yield f"its KASLR offset is included: sym --address {row.pc:#x}"
-    elif remark is not None and not row.word.is_oops:
+    elif remark is not None and (row.is_missing or not row.word.is_oops):
         yield remark
 
 

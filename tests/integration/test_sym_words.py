@@ -195,7 +195,9 @@ def test_a_place_that_is_null(demo: Demo) -> None:
     done = run_kcovdbg(*words, "-", input="\n".join(lines), status=0)
     assert done.stdout.splitlines()[:2] == lines[:2]
     rows = json.loads(run_kcovdbg(*words, "[<0000000000000000>]", "--json", status=1).stdout)
-    assert [row["frames"] for row in rows] == [[]]
+    assert [(row["frames"], len(row["errors"])) for row in rows] == [([], 1)]
+    done = run_kcovdbg(*words, "[<0000000000000000>]", status=1)
+    assert "internal" not in done.stderr
 
 
 def test_an_oops_on_standard_input(demo: Demo) -> None:
