@@ -441,4 +441,8 @@ class SymbolTable:
             for address, size, name, index, kind, section in columns
             if name and size and kind in _NAMING and SHN_UNDEF < section < SHN_LORESERVE
         )
-        return array("Q", [row[0] for row in rows]), array("I", [row[3] for row in rows])
+        starts, indexes = array("Q"), array("I")
+        for address, _, _, index in rows:
+            starts.append(address)
+            indexes.append(index)
+        return starts, indexes
